@@ -39,11 +39,7 @@ def test_data_frames_in_and_out(tiny_model, tmp_path):
     found = api.evaluate(tmp_path / "model", frame.tail(5), verbose=False).predictions
     assert found["id"].tolist() == [35, 36, 37, 38, 39] and found["is_right"].dtype == bool
     assert found.index.tolist() == [35, 36, 37, 38, 39] and found["note"].dtype == frame["note"].dtype
-    table = api.predict(tmp_path / "model", frame)
-    assert list(table) == ["id", "body", "kind", "note", "prediction", "probability_animal",
-                           "probability_none"]
-    assert table["id"].tolist() == list(range(40)) and table["note"].isna().sum() == 39
-    assert table["prediction"].tolist()[-5:] == found["prediction"].tolist()
+    assert api.predict(tmp_path / "model", frame)["prediction"].tolist()[-5:] == found["prediction"].tolist()
     with pytest.raises(ValueError, match="data has two columns with the name 'id'"):
         api.train(pandas.concat([frame, frame["id"]], axis=1), tmp_path / "other")
 

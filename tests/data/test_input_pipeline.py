@@ -248,13 +248,6 @@ def test_training_takes_the_batches_of_the_graphs_seed(make_dataset):
     assert_equal(batches(dataset, 6), expected)
 
 
-def test_training_goes_on_where_the_restored_global_step_says(make_dataset):
-    tf.train.get_or_create_global_step()
-    dataset = make_dataset(7, Batch(3))
-    uninterrupted = batches(dataset, 8, step=0)
-    assert_equal(batches(dataset, 3, step=5), uninterrupted[5:])
-
-
 def test_evaluation_takes_everything_once_in_order_with_a_smaller_last_batch(make_dataset):
     tf.train.get_or_create_global_step()
     dataset = make_dataset(5, 2)

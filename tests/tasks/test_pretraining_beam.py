@@ -164,27 +164,23 @@ def test_without_the_package_it_says_what_to_install(monkeypatch):
 # --- The command -----------------------------------------------------------------------------------------
 
 FLAGS = {"input_file": ROOT / "samples/pretraining/dev.txt", "dupe_factor": 2, "shuffle_buffer_documents": 20,
-         "vocab_file": ROOT / "samples/pretraining/vocab.txt"}
-
-
-def flags(**changes):
-    return [f"--{name}={value}" for name, value in {**FLAGS, **changes}.items()]
+         "vocab_file": ROOT / "samples/pretraining/vocab.txt", "output_file": "out"}
 
 
 @pytest.mark.parametrize("changes, complaint", [
     ({"beam_options": "direct_num_workers=2"}, "--beam_options has no effect without --beam_runner"),
     ({"beam_runner": "DirectRunner", "num_workers": 2}, "--num_workers cannot be used with --beam_runner"),
     ({"beam_runner": "Nobody", "beam_options": "a=1"}, "--beam_runner=Nobody --beam_options=a=1: Apache")])
-def test_flags_that_contradict_each_other(scripts, tmp_path, changes, complaint):
-    done = scripts.run("create_pretraining_data.py", *flags(output_file="out", **changes), cwd=tmp_path)
+def test_flags_that_contradict_each_other(run_script, tmp_path, changes, complaint):
+    done = run_script("create_pretraining_data.py", **FLAGS, **changes)
     assert done.code == 1 and complaint in done.err and len(done.err.splitlines()) == 1
     assert not os.listdir(tmp_path)
 
 
-def test_without_the_flag_nothing_of_beam_is_loaded(scripts, tmp_path):
+def test_without_the_flag_nothing_of_beam_is_loaded(run_script, tmp_path):
     probe = tmp_path / "probe.py"
     probe.write_text("import sys\nimport create_pretraining_data\nfrom absl import flags\n"
                      "flags.FLAGS(sys.argv)\ncreate_pretraining_data.main([])\n"
                      "print([name for name in sys.modules if name.startswith('apache_beam')])\n")
-    done = scripts.run(probe, *flags(output_file="out"), cwd=tmp_path)
+    done = run_script(probe, **FLAGS)
     assert done.out == "[]\n" and (tmp_path / "out").exists(), done.err

@@ -524,14 +524,12 @@ def test_script(scripts, files):
 
 
 @pytest.mark.parametrize("flags, complaint", [
-    ([], "--input_file is required"),
-    (["--input_file=corpus.txt"], "--output_file is required"),
-    (["--input_file=none.txt", "--output_file=a"], "--input_file=none.txt: there is no such file"),
-    (["--input_file=corpus.txt", "--output_file=a", "--masked_lm_prob=nan"],
-     "must be a number above 0 and at most 1"),
-    (["--input_file=corpus.txt", "--output_file=a", "--vocab_file=no_mask.txt"], "txt has no entry [MASK]"),
-    (["--input_file=corpus.txt", "--output_file=a", "--max_seq_length=4"], "max_seq_length")])
-def test_script_says_what_is_wrong(scripts, files, flags, complaint):
-    done = scripts.run("create_pretraining_data.py", "--vocab_file=vocab.txt", *flags, cwd=files)
-    done.assert_refused(complaint)
+    (dict(input_file=None), "--input_file is required"),
+    (dict(output_file=None), "--output_file is required"),
+    (dict(input_file="none.txt"), "--input_file=none.txt: there is no such file"),
+    (dict(masked_lm_prob="nan"), "must be a number above 0 and at most 1"),
+    (dict(vocab_file="no_mask.txt"), "txt has no entry [MASK]"), (dict(max_seq_length=4), "max_seq_length")])
+def test_script_says_what_is_wrong(run_script, files, flags, complaint):
+    given = {"input_file": "corpus.txt", "output_file": "a", "vocab_file": "vocab.txt", **flags}
+    run_script("create_pretraining_data.py", **given).assert_refused(complaint)
     assert sorted(os.listdir(files)) == ["corpus.txt", "no_mask.txt", "vocab.txt"]

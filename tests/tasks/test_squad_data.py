@@ -222,13 +222,6 @@ def test_fields_have_the_published_names():
         *names, "start_positions", "end_positions", "is_impossible"]
 
 
-def test_a_failure_leaves_no_file(tmp_path, tokenizer):
-    examples = [example_of("one", "a"), example_of("one two three", "a")]
-    with pytest.raises(ValueError, match="leaves no room"):
-        write(tmp_path / "file", examples, tokenizer, LENGTHS(6, 2, 3), True)
-    assert not list(tmp_path.iterdir())
-
-
 class CountingTokenizer(tokenization.FullTokenizer):
     def convert_tokens_to_ids(self, tokens):
         return [len(token) for token in tokens]

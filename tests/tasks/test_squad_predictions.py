@@ -120,15 +120,6 @@ def test_the_null_answer_comes_after_answers_with_the_same_score():
     assert [answer.text for answer in prediction.nbest] == ["cat", "cat dog", "", "dog"]
 
 
-def test_positions_outside_of_the_context_or_of_another_window_are_no_answer():
-    question = example("q", "?", "cat dog bird")
-    feature = window(0, question.doc_tokens)
-    feature.token_is_max_context[5] = False  # no answer starts here
-    del feature.token_to_orig_map[6]  # no answer starts or ends here
-    prediction, = select([question], [feature], [RawResult(0, [0.0] * 12, [0.0] * 12)])
-    assert [answer.text for answer in prediction.nbest] == ["cat", "cat dog"]
-
-
 def test_padding_takes_places_among_the_best_positions_unless_it_is_skipped():
     question = example("q", "?", "cat dog")
     feature = window(0, question.doc_tokens, 0, unique_id=0)
@@ -285,12 +276,8 @@ def test_squad_2_scores_are_those_of_an_independent_implementation(scored):
 @pytest.mark.parametrize("text, rights, version_2, score", [
     ("The Cat's  hat!", ["cats hat"], False, (1.0, 1.0)),
     ("a black cat", ["cat", "the white cat sat"], False, (0.0, 2 / 3)),
-    ("cat cat", ["cat"], False, (0.0, 2 / 3)),
     ("the", ["a"], False, (1.0, 0.0)),  # both are empty after normalization: in 1.1, F1 is 0
     ("the", ["a"], True, (1.0, 1.0)),
-    ("", [], True, (1.0, 1.0)),
-    ("cat", [], True, (0.0, 0.0)),
-    ("", ["cat"], True, (0.0, 0.0)),
     ("athena then", ["athena  then"], False, (1.0, 1.0)),
 ])
 def test_score_of_an_answer(text, rights, version_2, score):
