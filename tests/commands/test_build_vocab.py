@@ -2,6 +2,7 @@
 
 import collections
 import gzip
+import os
 import random
 
 from hypothesis import given, settings
@@ -138,7 +139,7 @@ def test_the_same_text_makes_the_same_file_that_serves(build, tmp_path):
     one, four = (tmp_path / "new" / f"{threads}.txt" for threads in "14")
     assert one.read_bytes() == four.read_bytes()
     tokenization.check_vocab(one, 150)
-    assert sorted(path.name for path in one.parent.iterdir()) == ["1.txt", "4.txt"]
+    assert sorted(os.listdir(one.parent)) == ["1.txt", "4.txt"]
 
 
 @pytest.mark.parametrize("flags, complaint", [

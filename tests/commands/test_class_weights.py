@@ -51,8 +51,8 @@ def test_what_cannot_be_meant_is_refused(text, said):
     (dict(weights="yes:7"), (pytest.approx([1 / 3, 7 / 3, 1 / 3]), 0.0)),
     (dict(weights="balanced", smoothing=0.1), (pytest.approx([0.75, 1.5, 0]), 0.1))])
 def test_the_head_of_a_training_has_them(given, expected, caplog):
-    with caplog.at_level("INFO", logger="absl"):
-        found = class_weights.loss_options(settings(**given), TARGET, {"yes": 1, "no": 2})
+    caplog.set_level("INFO", logger="absl")
+    found = class_weights.loss_options(settings(**given), TARGET, {"yes": 1, "no": 2})
     assert found == tuple(expected)
     if given == dict(weights="yes:7"):
         assert "no 0.3333 (2), yes 2.333 (1), a:b 0.3333 (0)." in caplog.text

@@ -69,8 +69,8 @@ def start(path, wanted="classification", do_train=False):
 
 def assert_other_head(path, what, wanted, caplog):
     """Checks that a training starts with a random head and says why, and that an evaluation is refused."""
-    with caplog.at_level("INFO", logger="absl"):
-        assert not set(start(path, wanted, do_train=True)) & {*HEAD, *CRF}
+    caplog.set_level("INFO", logger="absl")
+    assert not set(start(path, wanted, do_train=True)) & {*HEAD, *CRF}
     line, = (entry.getMessage() for entry in caplog.records if "from random weights" in entry.getMessage())
     assert what in line[0].lower() + line[1:] and line.endswith(", and the encoder starts from this "
                                                                 "checkpoint.")
@@ -117,8 +117,8 @@ def test_names_beside_a_converted_checkpoint_and_beside_a_training(tiny_model, t
 def test_a_number_of_labels_without_names_is_compared(train, caplog):
     path = train({name: values[:2] for name, values in HEAD.items()})
     (path / "run.json").unlink()  # the original code writes no such file
-    with caplog.at_level("INFO", logger="absl"):
-        assert not start(path, do_train=True)
+    caplog.set_level("INFO", logger="absl")
+    assert not start(path, do_train=True)
     assert "of labels: it has 2 labels, but the task has 3. The classifier starts" in caplog.text
     (path / "labels.txt").write_text("a\nb\n")
     with pytest.raises(ValueError, match=f"has the labels a, b .{path}/labels.txt., but the task has"):

@@ -146,9 +146,9 @@ def output(tiny_model, tmp_path_factory):
     lambda output: dict(init_checkpoint=output / "model.ckpt-3")], ids=["output", "directory", "prefix"])
 def test_a_run_without_training_need_not_be_told_again(output, where, caplog):
     given = settings_of(**where(output), label_all_pieces=False, token_column=2)
-    with caplog.at_level("INFO", logger="absl"):
-        inheritance.inherit_settings(given, "tagging")
-        model_config.resolve_model_flags(given)
+    caplog.set_level("INFO", logger="absl")
+    inheritance.inherit_settings(given, "tagging")
+    model_config.resolve_model_flags(given)
     assert (given.crf, given.max_seq_length, given.label_all_pieces) == (True, 20, False)
     assert given.bert_config_file == str(output / "bert_config.json")
     assert given.vocab_file == str(output / "vocab.txt")

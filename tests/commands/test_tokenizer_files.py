@@ -145,8 +145,8 @@ def test_added_tokens_of_the_vocabulary_stay_whole(model):
 def test_the_case_of_the_files_is_taken_if_no_flag_gives_one(model, caplog):
     write(model, "tokenizer_config.json", {"do_lower_case": False})
     given = settings_of(vocab_file=model / "vocab.txt")
-    with caplog.at_level("INFO", logger="absl"):
-        tokenizer = vocabularies.load_tokenizer(given)
+    caplog.set_level("INFO", logger="absl")
+    tokenizer = vocabularies.load_tokenizer(given)
     assert tokenizer.tokenize("TOKYO Café") == ["TOKYO", "Café"]
     assert given.do_lower_case is False
     said = f"--do_lower_case not given: using False (the value in {model / 'tokenizer_config.json'})"

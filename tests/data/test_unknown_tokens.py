@@ -20,8 +20,8 @@ def tokenizer(tmp_path):
 
 def warnings_of(caplog, function, *arguments):
     caplog.clear()
-    with caplog.at_level(logging.WARNING, logger=absl_logging.get_absl_logger().name):
-        function(*arguments)
+    caplog.set_level(logging.WARNING, logger=absl_logging.get_absl_logger().name)
+    function(*arguments)
     return [record.getMessage() for record in caplog.records]
 
 

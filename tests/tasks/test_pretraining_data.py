@@ -462,8 +462,8 @@ def test_bad_text(tmp_path, name, content, complaint):
 
 
 def test_one_document_makes_full_sentences(tmp_path, caplog):
-    with caplog.at_level("WARNING", "absl"):
-        paths, _ = stream(tmp_path, corpus(1, 4, 5), Recipe(next_sentence=False, dupe_factor=1), files=3)
+    caplog.set_level("WARNING", "absl")
+    paths, _ = stream(tmp_path, corpus(1, 4, 5), Recipe(next_sentence=False, dupe_factor=1), files=3)
     instance, = read(paths, tokenizer_of(corpus(1, 4, 5)), has_pairs=False)
     assert len(instance.tokens) == 22
     assert caplog.messages == ["2 of the 3 output files are empty, because the number of instances is only "

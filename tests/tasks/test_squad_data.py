@@ -164,9 +164,9 @@ def test_answers_are_narrowed_to_their_tokens(answer, first, last, expected, tok
 def test_a_context_without_tokens_makes_no_window_and_a_warning(context, tokenizer, tmp_path, caplog):
     examples = [example_of("who", "a b")] * 3
     examples.insert(2, example_of("who", context, impossible=True, qas_id="lost"))
-    with caplog.at_level("WARNING", "absl"):
-        features = features_of(examples, tokenizer, LENGTHS(10, 2, 2), True)
-        assert write(tmp_path / "file", examples, tokenizer, LENGTHS(10, 2, 2), True)[1] == 3
+    caplog.set_level("WARNING", "absl")
+    features = features_of(examples, tokenizer, LENGTHS(10, 2, 2), True)
+    assert write(tmp_path / "file", examples, tokenizer, LENGTHS(10, 2, 2), True)[1] == 3
     assert [(feature.example_index, feature.unique_id - 10**9)
             for feature in features] == [(0, 0), (1, 1), (3, 2)]
     assert caplog.text.count("Question lost: the context contains no token") == 2
@@ -288,8 +288,8 @@ def test_answers_are_found_as_published(read, text, start, words):
     ("Bergen", 9), ("twice.x", 16)])
 def test_answers_that_do_not_match_are_reported_and_counted(read, text, start, caplog):
     good = qa_of("good", answers=[answer_of("Anna", 0)])
-    with caplog.at_level("WARNING", "absl"):
-        examples = read([good, qa_of("bad", answers=[answer_of(text, start)])])
+    caplog.set_level("WARNING", "absl")
+    examples = read([good, qa_of("bad", answers=[answer_of(text, start)])])
     assert [example.qas_id for example in examples] == ["good"]
     assert "data[0].paragraphs[0].qas[1]: question bad is left out" in caplog.text
     assert f"answer_start {start}" in caplog.text and "left out 1 of 2 questions" in caplog.text
@@ -328,8 +328,8 @@ def test_an_id_that_occurs_twice(read, caplog):
     qas = [qa_of("7", "one", answers=[answer_of("Anna", 0)]), qa_of(7, "two", answers=[answer_of("Anna", 0)])]
     with pytest.raises(ValueError, match=r"qas\[1\]: the id '7' was already used at .*qas\[0\]"):
         read(qas, False)
-    with caplog.at_level("WARNING", "absl"):
-        assert [example.question_text for example in read(qas)] == ["one", "two"]
+    caplog.set_level("WARNING", "absl")
+    assert [example.question_text for example in read(qas)] == ["one", "two"]
     assert "the id 7 was already used" in caplog.text
 
 
