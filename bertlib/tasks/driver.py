@@ -13,7 +13,7 @@ from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import batches
 from bertlib.runs import checks, curve_table, model_config, run_record
 from bertlib.system import files, replica_group
-from bertlib.tasks import estimator_setup, learning_curve, model_checks, training_plan
+from bertlib.tasks import estimator_setup, model_checks, training_plan
 from bertlib.tasks import head as task_head
 
 
@@ -71,8 +71,7 @@ def run(task):
     checks.check_directories(settings)
     curve_table.check_flags(settings, task.needs_do_eval)
     inputs = task.input_files()
-    checks.refuse_overwriting(settings, inputs, checks.list_overwritten_files(
-        settings, _overwritten(task), filter(None, [task.records.get("train")])))
+    checks.refuse_overwriting(settings, inputs, _list_overwritten_files(task))
     # Read the data. Check the weights, the disk and the record of an earlier training.
     task.read()
     start = _find_starting_weights(task)
@@ -161,10 +160,11 @@ def _describe(task, inputs, model):
             "trim_padding": model.trims, **task.describe()}
 
 
-def _overwritten(task):
-    """Returns the names of the files that a task writes into --results_dir."""
-    return [*(name for split, name in task.records.items() if split != "train"), *task.other_names(),
-            *(name for split in task.inferred for name in task.result_names(split))]
+def _list_overwritten_files(task):
+    """Returns {flag: paths}, the files that the run overwrites in --output_dir and --results_dir."""
+    results = [*(name for split, name in task.records.items() if split != "train"), *task.other_names(),
+               *(name for split in task.inferred for name in task.result_names(split))]
+    return checks.list_overwritten_files(task.settings, results, filter(None, [task.records.get("train")]))
 
 
 def _write_skipped_lines(task):
@@ -192,6 +192,8 @@ class _Phases:
         """
         settings, task, curve = self._settings, self._task, None
         if curve_table.is_requested(settings):
+            # Only trainings with evaluations load this module.
+            from bertlib.tasks import learning_curve
             self._write_features("dev")
             curve = learning_curve.LearningCurve(
                 settings, lambda checkpoint: self._infer("dev", checkpoint, task.scores), task.title,
