@@ -202,7 +202,7 @@ class _Phases:
         self._write_features("train")
         if curve:
             last_step = curve.prepare(last_step)
-        self._estimator.train(self._input_fn("train"), last_step, curve)
+        self._estimator.train(self._input_fn("train"), last_step, *(curve.hooks() if curve else ()))
         if curve:
             curve.finish()
         settings.reopen()

@@ -41,23 +41,17 @@ class _Estimator(estimator.Estimator):
     def eval_dir(self, name=None):
         return os.path.join(self._settings.results_dir, os.path.basename(super().eval_dir(name)))
 
-    def train(self, input_fn, last_step, curve=None):
+    def train(self, input_fn, last_step, hooks=(), listeners=()):
         """Trains, see `estimator.Estimator.train`.
 
         Args:
-          input_fn: see `estimator.Estimator.train`.
+          input_fn, listeners: see `estimator.Estimator.train`.
           last_step: the step at which the training ends.
-          curve: the `learning_curve.LearningCurve`; None if the training is not evaluated.
+          hooks: list of SessionRunHook. Only replica 0 runs them.
         """
-        hooks, listeners = list(self._hooks), []
-        if curve:
-            # Only trainings with evaluations load this module.
-            from bertlib.estimator import evaluation
-            hooks.append(evaluation.EvaluationHook(curve.after_step, bool(self._settings.eval_every_steps)))
-            listeners.append(evaluation.SavedCheckpoints(curve.evaluate_checkpoint))
+        hooks = [*self._hooks, *hooks] if self.config.is_chief else []
         try:
-            return super().train(input_fn, hooks if self.config.is_chief else [], max_steps=last_step,
-                                 saving_listeners=listeners)
+            return super().train(input_fn, hooks, max_steps=last_step, saving_listeners=listeners)
         except tf.errors.ResourceExhaustedError as error:
             advice = training_plan.advise_on_memory(self._settings, self._model, self._step)
             raise ValueError(advice) from error

@@ -19,9 +19,6 @@ from bertlib.runs import best_weights, curve_table
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files, replica_group
 
-# Directory in --output_dir for the weights that are being evaluated.
-_EVALUATED = "evaluated_weights"
-
 
 class LearningCurve:
     """Evaluates during a training. Writes learning_curve.tsv and learning_curve.svg, adds the metrics to
@@ -49,8 +46,9 @@ class LearningCurve:
         self._every_steps, self._metric = settings.eval_every_steps, settings.keep_best
         self._best = self._last_step = self._failure = None
         self._rows = curve_table.read_rows(self._output_dir)
+        self._evaluated_dir = os.path.join(self._output_dir, "evaluated_weights")  # being evaluated
         self._seconds = []  # of each evaluation in this run
-        self._stops = False
+        self._stops = False  # whether the training ends now
 
     # --- Before and after the training
 
@@ -72,8 +70,8 @@ class LearningCurve:
         newest, is_due = group.broadcast(state) if group else state
         if is_due:
             self.evaluate_and_add(newest)
-        ends = group.broadcast(self._ends) if group else self._ends
-        return min(newest, last_step) if ends else last_step
+        stops = group.broadcast(self._stops) if group else self._stops
+        return min(newest, last_step) if stops else last_step
 
     def _restore(self):
         """Restores the table of the evaluations and the best weights to their state at the newest checkpoint.
@@ -120,6 +118,13 @@ class LearningCurve:
 
     # --- During the training
 
+    def hooks(self):
+        """Returns the hooks and the listeners by which the training calls this object: a pair of lists."""
+        # This module loads TensorFlow.
+        from bertlib.estimator import evaluation
+        return ([evaluation.EvaluationHook(self.after_step, saves_weights=bool(self._every_steps))],
+                [evaluation.SavedCheckpoints(self.evaluate_checkpoint)])
+
     def evaluate_checkpoint(self, step):
         """Evaluates the checkpoint that the training has just saved, with --eval_each_checkpoint."""
         if self._settings.eval_each_checkpoint and not self._is_done(step):
@@ -138,15 +143,10 @@ class LearningCurve:
         """
         if self._is_scheduled(step) and not self._is_done(step):
             try:
-                self.evaluate_and_add(step, save(os.path.join(self._output_dir, _EVALUATED)))
+                self.evaluate_and_add(step, save(self._evaluated_dir))
             finally:
                 self._remove_evaluated()
-        return self._ends
-
-    @property
-    def _ends(self):
-        """Whether the training ends now."""
-        return self._stops or self._failure is not None
+        return self._stops
 
     def _is_done(self, step):
         return any(int(row["global_step"]) == step for row in self._rows)
@@ -156,9 +156,8 @@ class LearningCurve:
             step % self._every_steps == 0 or step == self._last_step)
 
     def _remove_evaluated(self):
-        directory = os.path.join(self._output_dir, _EVALUATED)
-        if files.is_directory(directory):
-            tf.gfile.DeleteRecursively(directory)
+        if files.is_directory(self._evaluated_dir):
+            tf.gfile.DeleteRecursively(self._evaluated_dir)
 
     def evaluate_and_add(self, step, checkpoint=None):
         """Evaluates the model and adds the row of the step to the table. Removes existing rows of this step
@@ -204,6 +203,7 @@ class LearningCurve:
         metric, last = self._metric, rows[-1]
         if not any(metric in row for row in rows):
             self._failure = curve_table.describe_unknown_metric(metric, set(last) - {"global_step"})
+            self._stops = True
             return
         if step < max(1, self._best.first_step):
             return

@@ -65,8 +65,8 @@ class Task(abc.ABC):
     failure = None
 
     def __init__(self, settings):
-        self.settings, self.config, self.encoder, self.tokenizer = settings, None, None, None
-        self.data, self.skipped = {}, []
+        self.settings, self.data, self.skipped = settings, {}, []
+        self.config = self.encoder = self.tokenizer = None
 
     @property
     def target(self):
