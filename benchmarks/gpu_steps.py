@@ -36,7 +36,7 @@ HEADS = {
     "squad": (squad_head.Span(), functools.partial(squad_data.feature_fields, is_training=True), ()),
     "ner": (tagging_head.Tagger(NUM_TAGS, use_crf=True), tagging_data.feature_fields,
             tagging_head.BATCH_TOTALS),
-    "pretraining": (pretraining_head.Pretraining(), functools.partial(
+    "pretraining": (pretraining_head.PretrainingHead(), functools.partial(
         pretraining_data.feature_fields, max_predictions_per_seq=MASKED_WORDS),
         pretraining_head.BATCH_TOTALS)}
 # Types of ops that return their input without moving bytes.

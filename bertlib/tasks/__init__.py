@@ -17,14 +17,14 @@ _TARGETS = {
     "pre-training": "bertlib.tasks.pretraining.pretraining_target.MaskedTokens"}
 # {task of predict.py, export.py and serve.py: the class of its answers}.
 _ANSWERS = {
-    "classification": "bertlib.tasks.classification.text_answers.Classification",
-    "regression": "bertlib.tasks.classification.text_answers.Regression",
-    "multilabel": "bertlib.tasks.classification.text_answers.Multilabel",
+    "classification": "bertlib.tasks.classification.text_answers.ChosenLabel",
+    "regression": "bertlib.tasks.classification.text_answers.PredictedScore",
+    "multilabel": "bertlib.tasks.classification.text_answers.ChosenLabels",
     "tagging": "bertlib.tasks.tagging.tagging_target.TaggedText",
     "questions": "bertlib.tasks.squad.squad_target.SquadQuestions",
     "multiple_choice": "bertlib.tasks.classification.choice_target.ChosenEnding",
     "masked_words": "bertlib.tasks.pretraining.pretraining_target.MaskedWords",
-    "vectors": "bertlib.tasks.classification.text_answers.Vectors"}
+    "vectors": "bertlib.tasks.classification.text_answers.TextVector"}
 # {command that trains: its entries in the table of flags, in the order of --help}.
 _FLAGS = {
     "run_classifier": "bertlib.tasks.classification.classification_flags.RUN_CLASSIFIER",

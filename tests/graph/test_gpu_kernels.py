@@ -57,7 +57,7 @@ HEADS = {
     "squad": (squad_head.Span(), functools.partial(squad_data.feature_fields, is_training=True), ()),
     "tagger": (tagging_head.Tagger(5), tagging_data.feature_fields, tagging_head.BATCH_TOTALS),
     "crf": (tagging_head.Tagger(5, use_crf=True), tagging_data.feature_fields, tagging_head.BATCH_TOTALS),
-    "pretraining": (pretraining_head.Pretraining(), functools.partial(
+    "pretraining": (pretraining_head.PretrainingHead(), functools.partial(
         pretraining_data.feature_fields, max_predictions_per_seq=3), pretraining_head.BATCH_TOTALS),
 }
 

@@ -116,7 +116,7 @@ def pool(layer, input_mask, pooling):
     return tf.reduce_sum(layer * weights, axis=1) / tf.reduce_sum(weights, axis=1)
 
 
-class Vectors(head.Head):
+class VectorsHead(head.Head):
     """Head that predicts a vector for each text. The vector is the mean of the last layer over the tokens.
     See the module `head`.
 

@@ -94,7 +94,7 @@ class _TrainedTexts(Texts):
         return self.model.target.of_model(self.model).create_head()
 
 
-class Classification(_TrainedTexts):
+class ChosenLabel(_TrainedTexts):
     """Answers with {"label", "probabilities": {label: probability}}."""
 
     has_label = True
@@ -105,7 +105,7 @@ class Classification(_TrainedTexts):
                 "probabilities": dict(zip(labels, map(answers.number, probabilities)))}
 
 
-class Multilabel(_TrainedTexts):
+class ChosenLabels(_TrainedTexts):
     """Answers with {"labels", "probabilities": {label: probability}}. "labels" contains each label whose
     probability is at least the --threshold with which the model was trained."""
 
@@ -116,14 +116,14 @@ class Multilabel(_TrainedTexts):
         return {"labels": likely, "probabilities": dict(zip(labels, map(answers.number, probabilities)))}
 
 
-class Regression(_TrainedTexts):
+class PredictedScore(_TrainedTexts):
     """Answers with {"score": float}, the number that the model predicts."""
 
     def postprocess(self, outputs, details):
         return {"score": answers.number(self.pooled(outputs)["scores"])}
 
 
-class Vectors(Texts):
+class TextVector(Texts):
     """Answers of any model with {"vector": list of float}: the mean of the last layer's vectors over all
     tokens."""
 
@@ -140,7 +140,7 @@ class Vectors(Texts):
 
     @property
     def head(self):
-        return targets.load("bertlib.tasks.classification.feature_extraction.Vectors")()
+        return targets.load("bertlib.tasks.classification.feature_extraction.VectorsHead")()
 
 
 def _read_rows(model, path):

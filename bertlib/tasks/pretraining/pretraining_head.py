@@ -15,7 +15,7 @@ BATCH_TOTALS = ("masked_lm_weights",)
 # --- Model -----------------------------------------------------------------------------------------------
 
 
-class Pretraining(head.Head):
+class PretrainingHead(head.Head):
     """Head that predicts the masked words, and whether the second text follows the first. See the module
     `head`.
 
@@ -59,7 +59,7 @@ def _evaluation(features, masked_lm_losses, log_probs, next_sentence_losses, nex
     which need vocab_size times the memory.
 
     Args:
-      features: {name: tensor}, see `Pretraining`.
+      features: {name: tensor}, see `PretrainingHead`.
       masked_lm_losses: float32 [B·P].
       log_probs: float32 [B·P, vocab_size].
       next_sentence_losses: float32 [B].
@@ -77,7 +77,7 @@ def _evaluation(features, masked_lm_losses, log_probs, next_sentence_losses, nex
         next_sentence_losses, next_sentence_log_probs, features["next_sentence_labels"]])
 
 
-class MaskedWords(head.Head):
+class MaskedWordsHead(head.Head):
     """Head that predicts the K likeliest words at given positions. See the module `head`.
 
     The feature is masked_lm_positions, int32 [B, P]. The predictions are ids, int32 [B, P, K], with the
@@ -121,8 +121,8 @@ class MaskedWords(head.Head):
 def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
                      use_one_hot_embeddings):
     """Returns a model_fn for `estimator.Estimator`; see `head.model_fn_builder`."""
-    return head.model_fn_builder(Pretraining(), bert_config, init_checkpoint, learning_rate, num_train_steps,
-                                 num_warmup_steps, use_tpu, use_one_hot_embeddings)
+    return head.model_fn_builder(PretrainingHead(), bert_config, init_checkpoint, learning_rate,
+                                 num_train_steps, num_warmup_steps, use_tpu, use_one_hot_embeddings)
 
 
 def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, label_ids, label_weights,

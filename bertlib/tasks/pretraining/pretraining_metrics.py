@@ -12,7 +12,7 @@ def evaluate(batches, vocab_size):
     batches.
 
     Args:
-      batches: iterable of the predictions of `pretraining_head.Pretraining` for each batch.
+      batches: iterable of the predictions of `pretraining_head.PretrainingHead` for each batch.
       vocab_size: int.
     """
     counts, hits, loss = np.zeros(vocab_size), 0.0, 0.0  # counts: weights of the masked words, by word

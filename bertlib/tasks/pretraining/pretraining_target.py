@@ -14,7 +14,7 @@ class MaskedTokens(targets.Target):
     name, usual_answers = "pre-training", "masked_words"
     title, is_pretraining = "pre-training", True
     variables = ("cls/predictions/output_bias", "cls/seq_relationship/output_weights")
-    head_class = "bertlib.tasks.pretraining.pretraining_head.Pretraining"
+    head_class = "bertlib.tasks.pretraining.pretraining_head.PretrainingHead"
     fractions = "(masked_lm|next_sentence)_(accuracy|baseline)"
 
 
@@ -27,7 +27,7 @@ class MaskedWords(answers.Answers):
 
     @property
     def head(self):
-        return targets.load("bertlib.tasks.pretraining.pretraining_head.MaskedWords")(
+        return targets.load("bertlib.tasks.pretraining.pretraining_head.MaskedWordsHead")(
             _NUM_WORDS, self.model.tokenizer.inv_vocab)
 
     def windows(self, text):
