@@ -5,6 +5,8 @@ import json
 import numpy as np
 import tiny
 
+import bertlib.tasks  # noqa: F401  registers the tasks, whose names are in the records
+
 COMMANDS = {"tagging": "run_ner.py", "questions": "run_squad.py", "multiple_choice": "run_swag.py",
             "pre-training": "run_pretraining.py"}
 TAGS = ["O", "B-ANIMAL", "I-ANIMAL", "B-THING", "I-THING"]
