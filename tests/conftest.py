@@ -67,6 +67,14 @@ def graph():
         yield graph
 
 
+@pytest.fixture
+def session(graph):
+    """A session of the empty default graph."""
+    import tensorflow.compat.v1 as tf  # see `pytest_collectstart`
+    with tf.Session(graph=graph) as session:
+        yield session
+
+
 @pytest.fixture(scope="session")
 def scripts():
     """Yields a `Scripts`, which runs scripts."""

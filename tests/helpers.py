@@ -7,6 +7,7 @@ import time
 
 from absl import flags
 import numpy as np
+from numpy.testing import assert_allclose
 import pytest
 import tensorflow.compat.v1 as tf
 import tiny
@@ -159,6 +160,33 @@ def is_running(pid):
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def evaluate(fetches, feed=None, **options):
+    """Returns the values of fetches of the default graph, in a new session with initialized variables.
+
+    `options` are fields of `tf.ConfigProto`.
+    """
+    with tf.Session(config=tf.ConfigProto(**options)) as session:
+        session.run([tf.global_variables_initializer(), tf.local_variables_initializer(),
+                     tf.tables_initializer()])
+        return session.run(fetches, feed)
+
+
+def assert_close(ours, expected, tolerance):
+    """Checks that arrays are close.
+
+    The tolerance is relative to the largest value of the array, or to a tenth of the largest value of all
+    arrays if this is larger. The reason: a gradient may be zero in theory, for example the gradient of the
+    scores if there is only one key. Its values are then only rounding errors.
+    """
+    assert ours.keys() == expected.keys()
+    expected = {name: values.astype(np.float32) for name, values in expected.items()}
+    largest = {name: np.abs(values).max(initial=0.0, where=np.isfinite(values))
+               for name, values in expected.items()}
+    for name, values in expected.items():
+        assert_allclose(ours[name].astype(np.float32), values, rtol=0, err_msg=name,
+                        atol=tolerance * max(largest[name], 0.1 * max(largest.values())))
 
 
 def ancestors(op):
