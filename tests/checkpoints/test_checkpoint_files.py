@@ -5,8 +5,10 @@ import pathlib
 import subprocess
 
 import numpy as np
+from numpy.testing import assert_array_equal
 import pytest
 import tensorflow.compat.v1 as tf
+import tiny
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, resume
 
@@ -17,16 +19,10 @@ VALUES = np.arange(6, dtype=np.float32)
 def write(directory, *steps):
     """Writes checkpoints model.ckpt-<step> and the file `checkpoint` that lists them. Returns the prefixes.
     """
-    directory.mkdir(exist_ok=True)
-    with tf.Graph().as_default(), tf.Session() as session:
-        step = tf.get_variable("global_step", initializer=tf.constant(0, tf.int64))
-        tf.get_variable("bert/weights", initializer=tf.constant(VALUES))
-        session.run(tf.global_variables_initializer())
-        saver = tf.train.Saver(max_to_keep=10, sharded=True, save_relative_paths=True)
-        for value in steps:
-            step.load(value, session)
-            saver.save(session, str(directory / "model.ckpt"), value, write_meta_graph=False)
-    return [str(directory / f"model.ckpt-{value}") for value in steps]
+    prefixes = [str(tiny.write_tensorflow(directory / f"model.ckpt-{step}", {
+        "global_step": np.int64(step), "bert/weights": VALUES})) for step in steps]
+    tf.train.update_checkpoint_state(str(directory), prefixes[-1], prefixes)
+    return prefixes
 
 
 def truncate(path, left=0.5):
@@ -60,10 +56,10 @@ def test_checkpoints_are_found_and_read_in_a_directory_whose_name_is_a_glob(tmp_
     for path in (prefixes[1], tmp_path / ODD):
         found = checkpoint_formats.open_checkpoint(path)
         assert found.path == prefixes[1] and found.read("global_step") == 12
-        np.testing.assert_array_equal(found.read("bert/weights"), VALUES)
+        assert_array_equal(found.read("bert/weights"), VALUES)
     assert checkpoint_files.list_checkpoints(str(tmp_path / ODD)) == sorted(prefixes)
     assert checkpoint_files.list_training_checkpoints(str(tmp_path / ODD)) == prefixes
-    assert len(checkpoint_files.list_files(prefixes[0])) == 2
+    assert len(checkpoint_files.list_files(prefixes[0])) == 3
 
 
 def test_a_checkpoint_whose_own_name_is_a_glob_is_read(tmp_path):
@@ -71,7 +67,7 @@ def test_a_checkpoint_whose_own_name_is_a_glob_is_read(tmp_path):
     for path in checkpoint_files.list_files(prefix):
         os.rename(path, path.replace("model.ckpt", "model[1]*.ckpt"))
     found = checkpoint_formats.open_checkpoint(prefix.replace("model.ckpt", "model[1]*.ckpt"))
-    np.testing.assert_array_equal(found.read("bert/weights"), VALUES)
+    assert_array_equal(found.read("bert/weights"), VALUES)
 
 
 def test_what_another_directory_holds_is_not_taken_for_ones_own(tmp_path):
@@ -83,16 +79,15 @@ def test_what_another_directory_holds_is_not_taken_for_ones_own(tmp_path):
             checkpoint_formats.open_checkpoint(tmp_path / missing)
 
 
-def test_old_checkpoints_are_pruned_in_the_own_directory_alone(tmp_path):
+def test_old_checkpoints_are_pruned_in_the_own_directory_alone(tmp_path, session):
     write(tmp_path / "run1", 1, 2, 3)
     (tmp_path / "run*").mkdir()
     before = sorted(os.listdir(tmp_path / "run1"))
-    with tf.Graph().as_default(), tf.Session() as session:
-        tf.get_variable("weights", initializer=tf.constant(VALUES))
-        session.run(tf.global_variables_initializer())
-        saver = resume.Saver(max_to_keep=2, sharded=True)
-        for step in (1, 2, 3):
-            saver.save(session, str(tmp_path / "run*" / "model.ckpt"), step)
+    tf.get_variable("weights", initializer=tf.constant(VALUES))
+    session.run(tf.global_variables_initializer())
+    saver = resume.Saver(max_to_keep=2, sharded=True)
+    for step in (1, 2, 3):
+        saver.save(session, str(tmp_path / "run*" / "model.ckpt"), step)
     assert sorted(os.listdir(tmp_path / "run1")) == before
     left = {name.split(".")[1] for name in os.listdir(tmp_path / "run*") if "." in name}
     assert left == {"ckpt-2", "ckpt-3"}
@@ -162,11 +157,12 @@ def test_without_a_whole_checkpoint_the_message_says_so(tmp_path):
         checkpoint_formats.open_checkpoint(prefix).read("bert/weights")
 
 
-def test_a_damaged_file_of_names_is_answered_with_what_removing_it_does(tmp_path):
+@pytest.mark.parametrize("text", ["", "\x00", "no protocol buffer", "all_model_checkpoint_paths: "])
+def test_a_damaged_file_of_names_is_answered_with_what_removing_it_does(tmp_path, text):
     write(tmp_path / "a", 5)
     listing = tmp_path / "a" / "checkpoint"
-    listing.write_text("\x00")
-    with pytest.raises(ValueError, match="names no checkpoint. Remove this file, and run the same command"):
+    listing.write_text(text)
+    with pytest.raises(ValueError, match="checkpoint is damaged: it names no checkpoint. Remove this file"):
         checkpoint_formats.latest_checkpoint(str(tmp_path / "a"))
     listing.unlink()
     assert checkpoint_formats.latest_checkpoint(str(tmp_path / "a")) == str(tmp_path / "a" / "model.ckpt-5")

@@ -23,12 +23,15 @@ from absl import logging
 from google.protobuf import text_format
 from helpers import events_in, tensors_of
 import numpy as np
+from numpy.testing import assert_array_equal
 import pytest
+from small_models import count_step, counting_model, endless
 import tensorflow
 import tensorflow.compat.v1 as tf
 from tensorflow.python.saved_model.model_utils import export_output
+import tiny
 
-from bertlib.checkpoints import checkpoint_files, checkpoint_formats, metrics_history
+from bertlib.checkpoints import metrics_history
 from bertlib.estimator.estimator import (
     Estimator,
     EstimatorSpec,
@@ -40,28 +43,6 @@ from bertlib.estimator.estimator import (
 import optimization
 
 # --- Models and inputs --------------------------------------------------------------------------------
-
-
-def count_step(loss, amount=1.0):
-    """Returns (variable `total`, op of a training step that adds `amount` to it)."""
-    total = tf.get_variable("total", [], initializer=tf.zeros_initializer())
-    with tf.control_dependencies([loss]):
-        return total, tf.group(tf.assign_add(total, amount), tf.assign_add(tf.train.get_global_step(), 1))
-
-
-def counting_model(features, labels, mode, params):
-    """Adds 1 to `total` in each step. The loss is the mean of x. The model predicts x and x + total."""
-    del labels
-    x = features["x"] if isinstance(features, dict) else features
-    loss = tf.reduce_mean(x)
-    total, train_op = count_step(loss)
-    scaffold_fn = None
-    if "init_checkpoint" in params:
-        def scaffold_fn():
-            return tf.train.Scaffold(init_fn=checkpoint_formats.create_init_fn(params["init_checkpoint"],
-                                                                               [total]))
-    return EstimatorSpec(mode, loss=loss, train_op=train_op, predictions={"x": x, "sum": x + total},
-                         eval_metric_ops={"mean_x": tf.metrics.mean(x)}, scaffold_fn=scaffold_fn)
 
 
 def adding_model(features, labels, mode, params):
@@ -101,10 +82,6 @@ def batches(*values):
             lambda: ({"x": np.float32(value)} for value in values), output_types={"x": tf.float32},
             output_shapes={"x": [None]})
     return input_fn
-
-
-def endless():
-    return tf.data.Dataset.from_tensors({"x": [1.0, 2.0]}).repeat()
 
 
 def steps_of(model_dir):
@@ -202,14 +179,6 @@ def trained(trained_dir, tmp_path):
 # --- How long training goes on ------------------------------------------------------------------------
 
 
-def test_training_ends_normally_when_the_input_ends_and_saves(counting, log):
-    model = counting()
-    assert model.train(batches([1.0], [2.0], [3.0])) is model
-    assert f"Training in {model.model_dir}, from step 0 until the input ends." in log.text
-    assert steps_of(model.model_dir) == [0, 3]
-    assert model.get_variable_value("total") == 3 and model.get_variable_value("global_step") == 3
-
-
 def test_steps_count_on_top_and_max_steps_do_not(counting, log):
     model = counting()
     reached = []
@@ -218,14 +187,6 @@ def test_steps_count_on_top_and_max_steps_do_not(counting, log):
         reached.append(int(model.get_variable_value("total")))
     assert reached == [2, 3, 4]
     assert log.text.count("step 2 to step 3.") == log.text.count("step 3 to step 4.") == 1
-
-
-def test_max_steps_already_reached_says_so_and_touches_nothing(trained, log):
-    before = snapshot(trained.model_dir)
-    for max_steps in (2, 3):
-        assert trained.train(lambda: pytest.fail("input_fn was called"), max_steps=max_steps) is trained
-        assert f"model.ckpt-3 is at step 3, and the last step is {max_steps}" in log.text
-    assert snapshot(trained.model_dir) == before
 
 
 # --- What input_fn and model_fn get and give ----------------------------------------------------------
@@ -255,33 +216,22 @@ def test_each_mode_gets_its_batch_size(counting):
 X, Y = np.float32([1, 2]), np.float32([3, 4])
 
 
-@pytest.mark.parametrize("input_fn, labels", [
-    (lambda: tf.data.Dataset.from_tensors({"x": X}), None),
-    (lambda: tf.data.Dataset.from_tensors(({"x": X}, Y)), Y),
-    (lambda: tf.data.Dataset.from_tensors((X, Y)), Y),
-    (lambda: tensorflow.data.Dataset.from_tensors(({"x": X}, Y)), Y),  # not of compat.v1
-    (lambda: {"x": tf.constant(X)}, None),
-    (lambda: ({"x": tf.constant(X)}, tf.constant(Y)), Y),
-    (lambda: [tf.constant(X), {"y": tf.constant(Y)}], {"y": Y}),
+@pytest.mark.parametrize("input_fn, loss", [
+    (lambda: tf.data.Dataset.from_tensors({"x": X}), 1.5),
+    (lambda: tf.data.Dataset.from_tensors(({"x": X}, Y)), 5),
+    (lambda: tf.data.Dataset.from_tensors((X, Y)), 5),
+    (lambda: tensorflow.data.Dataset.from_tensors(({"x": X}, Y)), 5),  # not of compat.v1
+    (lambda: {"x": tf.constant(X)}, 1.5),
+    (lambda: ({"x": tf.constant(X)}, tf.constant(Y)), 5),
+    (lambda: [tf.constant(X), {"y": tf.constant(Y)}], 5),
 ], ids=["features", "features-labels", "tensors", "v2-dataset", "constant", "constants", "list"])
-def test_input_fn_gives_a_dataset_or_tensors(counting, input_fn, labels):
-    seen = []
+def test_input_fn_gives_a_dataset_or_tensors(counting, input_fn, loss):
+    def model_fn(features, labels, mode):
+        x = features["x"] if isinstance(features, dict) else features
+        y = labels["y"] if isinstance(labels, dict) else labels
+        return EstimatorSpec(mode, loss=tf.reduce_mean(x if y is None else x + y))
 
-    def model_fn(features, labels, mode, params):
-        seen.append(labels)
-        spec = counting_model(features, None, mode, params)
-        if labels is None:
-            return spec
-        return spec._replace(eval_metric_ops={"sum_y":
-                                              tf.metrics.mean(tf.reduce_sum(tf.nest.flatten(labels)[0]))})
-
-    results = counting(model_fn=model_fn).evaluate(input_fn, steps=1)
-    assert results["loss"] == 1.5
-    if labels is None:
-        assert seen == [None]
-    else:
-        assert isinstance(seen[0], dict) == isinstance(labels, dict)
-        assert results["sum_y"] == 7
+    assert counting(model_fn=model_fn).evaluate(input_fn, steps=1)["loss"] == loss
 
 
 class InputObject:
@@ -314,72 +264,6 @@ def labelled(labels, mode, extra):
 def test_model_fn_gets_the_arguments_that_it_takes(counting, model_fn):
     model = counting({"value": 5.0}, model_fn, tf_random_seed=99)
     assert model.evaluate(lambda: (tf.constant(X), tf.constant(Y)), steps=1)["loss"] == 12
-
-
-# --- A published model_fn -----------------------------------------------------------------------------
-
-
-def published_model_fn(host_calls, as_dict):
-    """Returns a model_fn in the published style, with the arguments of TPUEstimatorSpec."""
-    def pack(*names_and_tensors):
-        return dict(names_and_tensors) if as_dict else [tensor for _, tensor in names_and_tensors]
-
-    def model_fn(features, labels, mode, params):
-        del labels
-        per_example_loss = tf.square(features["x"] - tf.cast(features["label_ids"], tf.float32))
-        total_loss = tf.reduce_mean(per_example_loss)
-        total, train_op = count_step(total_loss)
-        logits = tf.stack([features["x"], features["x"] + total], axis=1)
-
-        def scaffold_fn():
-            tf.train.init_from_checkpoint(params["init_checkpoint"], {"total": "total"})
-            return tf.train.Scaffold()
-
-        if mode == ModeKeys.TRAIN:
-            def host_call(total, step):
-                return tf.py_func(lambda *seen: host_calls.append(seen) or np.int64(0), [total, step],
-                                  tf.int64)
-            with tf.control_dependencies([train_op]):
-                tensors = pack(("total", tf.identity(total)),
-                               ("step", tf.identity(tf.train.get_global_step())))
-            return EstimatorSpec(mode=mode, loss=total_loss, train_op=train_op, scaffold_fn=scaffold_fn,
-                                 host_call=(host_call, tensors))
-        if mode == ModeKeys.EVAL:
-            def metric_fn(per_example_loss, label_ids, logits):
-                predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)
-                return {"eval_accuracy": tf.metrics.accuracy(label_ids, predictions),
-                        "eval_loss": tf.metrics.mean(per_example_loss)}
-            eval_metrics = (metric_fn, pack(("per_example_loss", per_example_loss),
-                                            ("label_ids", features["label_ids"]), ("logits", logits)))
-            return EstimatorSpec(mode=mode, loss=total_loss, eval_metrics=eval_metrics,
-                                 scaffold_fn=scaffold_fn)
-        return EstimatorSpec(mode=mode, predictions={"probabilities": logits}, scaffold_fn=scaffold_fn)
-
-    return model_fn
-
-
-@pytest.mark.parametrize("as_dict", [False, True], ids=["list", "dict"])
-def test_a_published_model_fn_trains_evaluates_and_predicts(tmp_path, trained_dir, as_dict):
-    host_calls = []
-    model = Estimator(
-        model_fn=published_model_fn(host_calls, as_dict), model_dir=str(tmp_path / "model"),
-        config=RunConfig(),
-        params={"init_checkpoint": str(trained_dir / "model.ckpt-3")}, use_tpu=False, train_batch_size=2,
-        eval_batch_size=2, predict_batch_size=2)
-
-    def input_fn(params):
-        data = tf.data.Dataset.from_tensor_slices({"x": [0.0, 1.0, 2.0], "label_ids": [1, 0, 0]})
-        return data.batch(params["batch_size"], drop_remainder=False)
-
-    model.train(input_fn=input_fn, max_steps=2)
-    # `total` starts with the value 3 of the init_checkpoint.
-    assert [tuple(map(float, call)) for call in host_calls] == [(4, 1), (5, 2)]
-    results = model.evaluate(input_fn=input_fn, steps=None)
-    assert results.pop("eval_accuracy") == pytest.approx(1 / 3)  # argmax is 1 everywhere
-    assert results.pop("eval_loss") == pytest.approx(2.0) and results.pop("loss") == pytest.approx(2.5)
-    assert results == {"global_step": 2}
-    np.testing.assert_array_equal([row["probabilities"] for row in model.predict(input_fn=input_fn)],
-                                  [[0, 5], [1, 6], [2, 7]])
 
 
 # --- Hooks and listeners ------------------------------------------------------------------------------
@@ -472,16 +356,6 @@ def test_the_graph_is_written_as_text_and_with_each_checkpoint(trained_dir):
     assert not [node.name for node in graph.node if "report_uninitialized" in node.name]
 
 
-def test_the_last_five_checkpoints_are_kept_across_restarts(counting):
-    model = counting(save_checkpoints_steps=1).train(endless, steps=6)
-    assert steps_of(model.model_dir) == [2, 3, 4, 5, 6]
-    counting(save_checkpoints_steps=1).train(endless, steps=1)
-    assert steps_of(model.model_dir) == [3, 4, 5, 6, 7]
-    assert [os.path.basename(path) for path in checkpoint_formats.all_checkpoints(model.model_dir)] == [
-        f"model.ckpt-{step}" for step in (3, 4, 5, 6, 7)]
-    assert not [path for path in os.listdir(model.model_dir) if "ckpt-2" in path]
-
-
 def test_a_relative_or_pathlib_model_dir_resumes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for model_dir in ("out/slash/", pathlib.Path("out/path")):
@@ -565,7 +439,7 @@ def test_a_metric_that_is_no_scalar_is_returned_and_left_out_of_the_summary(trai
         return EstimatorSpec(mode, loss=tf.reduce_mean(features["x"]), eval_metric_ops={"means": seen})
 
     results = Estimator(model_fn, trained.model_dir).evaluate(batches([1.0, 2.0], [3.0, 4.0]))
-    np.testing.assert_array_equal(results["means"], [2, 3])
+    assert_array_equal(results["means"], [2, 3])
     assert list(events_in(os.path.join(trained.model_dir, "eval"))) == ["loss"]
 
 
@@ -797,11 +671,8 @@ def test_a_checkpoint_of_another_model_is_refused_by_the_names_of_its_variables(
 
 
 def test_a_checkpoint_with_another_type_of_number_is_refused(trained):
-    with tf.Graph().as_default(), tf.Session() as session:
-        tf.get_variable("global_step", initializer=tf.constant(3, tf.int64))
-        tf.get_variable("total", initializer=tf.constant(3, tf.float16))
-        session.run(tf.global_variables_initializer())
-        tf.train.Saver().save(session, trained.latest_checkpoint(), write_meta_graph=False)
+    tiny.write_tensorflow(pathlib.Path(trained.latest_checkpoint()), {
+        "global_step": np.int64(3), "total": np.float16(3)})
     with pytest.raises(ValueError, match="total has the type float16 in the checkpoint and float32 "
                                          "in the model"):
         trained.train(endless, steps=1)
@@ -813,16 +684,10 @@ def damage_data(path):
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("file, damage", [
-    ("data-00000-of-00001", damage_data),
-    ("data-00000-of-00001", lambda path: path.write_bytes(path.read_bytes()[:-1])),
-    ("data-00000-of-00001", lambda path: path.write_bytes(b"")),
-    ("data-00000-of-00001", os.remove),
-    ("index", lambda path: path.write_bytes(path.read_bytes()[:20])),
-    ("index", lambda path: path.write_bytes(b"")),
-], ids=["changed data", "truncated data", "empty data", "no data", "truncated index", "empty index"])
-def test_a_damaged_checkpoint_is_refused_with_a_remedy(trained, file, damage):
-    damage(pathlib.Path(trained.model_dir, f"model.ckpt-3.{file}"))
+@pytest.mark.parametrize("damage", [damage_data, os.remove])
+def test_a_damaged_checkpoint_is_refused_with_a_remedy(trained, damage):
+    """test_checkpoint_files.py has the other kinds of damage."""
+    damage(pathlib.Path(trained.model_dir, "model.ckpt-3.data-00000-of-00001"))
     before = snapshot(trained.model_dir)
     with pytest.raises(ValueError, match="damaged") as error:
         trained.train(endless, steps=1)
@@ -831,21 +696,6 @@ def test_a_damaged_checkpoint_is_refused_with_a_remedy(trained, file, damage):
     assert {path: state for path, state in snapshot(trained.model_dir).items()
             if "tfevents" not in path.name} == {
         path: state for path, state in before.items() if "tfevents" not in path.name}
-
-
-def test_only_leftovers_of_a_killed_save_are_removed(tmp_path):
-    unique = "0123456789abcdef" * 2
-    for name in ("model.ckpt-7_temp", "own.ckpt-8_temp", "notes_temp", "model.ckpt_temp",
-                 f"directory.tmp{unique}"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "part").write_text("")
-    for name in ("file.ckpt-9_temp", f"checkpoint.tmp{unique}", f"model.ckpt-7.meta.tmp{unique}", "notes.tmp",
-                 "data.tmp1"):
-        (tmp_path / name).write_text("")
-    checkpoint_files.remove_leftovers(str(tmp_path))
-    assert sorted(os.listdir(tmp_path)) == [
-        "data.tmp1", f"directory.tmp{unique}", "file.ckpt-9_temp", "model.ckpt_temp", "notes.tmp",
-        "notes_temp"]
 
 
 # --- What is logged -----------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """`memory_planner` on graphs whose memory can be computed by hand, and `plan_memory.py` as a user runs it."""
 
 import dataclasses
-import json
+import functools
 import re
 import types
 
@@ -59,22 +59,12 @@ def test_variables_count_with_their_slots_and_accumulators(options, times):
     assert found == pytest.approx(times * 620 * 4, abs=100)
 
 
-def with_unknown_batch():
-    return tf.reduce_sum(tf.placeholder(tf.float32, [None, 4])).op
-
-
-def with_function():
-    return tf.function(lambda x: x * 2)(tf.ones([4]))
-
-
-def with_loop():
-    return tf.while_loop(lambda i: i < 3, lambda i: i + 1, [tf.constant(0.0)])
-
-
 @pytest.mark.parametrize("build, complaint", [
-    (with_unknown_batch, "shape of its output is .*static shapes"),
-    (with_function, "memory of its function .* would not be counted"),
-    (with_loop, "only one iteration of this loop would be counted")], ids=["shape", "function", "loop"])
+    (lambda: tf.reduce_sum(tf.placeholder(tf.float32, [None, 4])).op,
+     "shape of its output is .*static shapes"),
+    (lambda: tf.function(lambda x: x * 2)(tf.ones([4])), "memory of its function .* would not be counted"),
+    (lambda: tf.while_loop(lambda i: i < 3, lambda i: i + 1, [tf.constant(0.0)]),
+     "only one iteration of this loop would be counted")], ids=["shape", "function", "loop"])
 def test_what_would_be_predicted_too_small_is_refused(build, complaint):
     with pytest.raises(ValueError, match=complaint):
         memory_planner.predict_memory(build)
@@ -134,13 +124,15 @@ def test_a_step_is_tried(error, sufficed):
     assert memory_planner.fits_in_practice(build, 3) is sufficed
 
 
+@pytest.fixture
+def plan(run_script, tiny_model):
+    """A function that plans the memory of a model with one layer by plan_memory.py."""
+    return functools.partial(run_script, "plan_memory.py", bert_config_file=tiny_model.shallow)
+
+
 @pytest.mark.slow(reason="simulates a dozen training steps; the search is shown above without a script")
-def test_the_script_prints_a_table_and_draws_a_chart(scripts, tmp_path):
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps({**tiny.CONFIG, "num_hidden_layers": 1}))
-    flags = tiny.flags(bert_config_file=config, max_seq_length="16,32", gpu_memory_gb=2.002,
-                       recompute="layers", output_file=tmp_path / "chart.svg")
-    done = scripts.run("plan_memory.py", *flags, cwd=tmp_path)
+def test_the_script_prints_a_table_and_draws_a_chart(plan, tmp_path):
+    done = plan(max_seq_length="16,32", gpu_memory_gb=2.002, recompute="layers", output_file="chart.svg")
     done.assert_success()
     rows = {int(length): int(size) for length, size in re.findall(
         r"^ +(\d+) +layers +(\d+) ", done.out, re.MULTILINE)}
@@ -149,11 +141,8 @@ def test_the_script_prints_a_table_and_draws_a_chart(scripts, tmp_path):
     assert (tmp_path / "chart.svg").read_text().startswith("<svg")
 
 
-def test_the_script_says_whether_a_batch_fits(scripts, tmp_path):
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps({**tiny.CONFIG, "num_hidden_layers": 1}))
-    done = scripts.run("plan_memory.py", *tiny.flags(bert_config_file=config, max_seq_length="16", card="t4",
-                                                     phase="prediction", batch_size=3), cwd=tmp_path)
+def test_the_script_says_whether_a_batch_fits(plan):
+    done = plan(max_seq_length="16", card="t4", phase="prediction", batch_size=3)
     done.assert_success()
     assert "The table has 1 row. Each row needs one simulation, and a simulation takes" in done.err
     assert "Row 1 of 1, simulation 1: length 16, --recompute=none, 3 examples need" in done.err
@@ -166,16 +155,12 @@ def test_the_script_says_whether_a_batch_fits(scripts, tmp_path):
     assert activations >= 3 * 16 * tiny.CONFIG["hidden_size"] * 4 / 1e6
 
 
-def test_the_script_adds_the_sums_of_gradients(scripts, tmp_path):
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps({**tiny.CONFIG, "num_hidden_layers": 1}))
-    done = scripts.run("plan_memory.py", *tiny.flags(
-        bert_config_file=config, task="ner", max_seq_length="16", batch_size=3,
-        gradient_accumulation_steps=4), cwd=tmp_path)
+def test_the_script_adds_the_sums_of_gradients(plan, tiny_model):
+    done = plan(task="ner", max_seq_length="16", batch_size=3, gradient_accumulation_steps=4)
     done.assert_success()
     assert "dropout on, sums of the gradients of 4 micro-batches" in done.out
     # Weights, two slots and a sum. The tags do not depend on the pooler, so it has no gradient.
-    shapes = modeling.variable_shapes(modeling.BertConfig.from_json_file(config))
+    shapes = modeling.variable_shapes(modeling.BertConfig.from_json_file(tiny_model.shallow))
     weights = sum(np.prod(shape) for name, shape in shapes.items() if not name.startswith("bert/pooler"))
     assert float(re.search(r"\(([\d.]+) MB variables", done.out)[1]) >= 4 * 4 * weights / 1e6
 
@@ -215,13 +200,9 @@ def test_a_step_on_a_cpu_may_use_the_free_memory_but_half_a_gigabyte(monkeypatch
     (dict(max_seq_length="64"), "max_position_embeddings"), (dict(max_seq_length="x"), "max_seq_length"),
     (dict(gpu_memory_gb="nan"), "must be a number of at least 0 and at most 1e"),
     (dict(bert_config_file="nowhere.json"), "nowhere.json")], ids=str)
-def test_the_script_refuses(scripts, tmp_path, changes, complaint):
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(tiny.CONFIG))
-    done = scripts.run("plan_memory.py",
-                       *tiny.flags(**{"bert_config_file": config, "max_seq_length": "16", **changes}),
-                       cwd=tmp_path)
-    done.assert_refused(complaint)
+def test_the_script_refuses(plan, changes, complaint):
+    plan(**{"max_seq_length": "16", **changes}).assert_refused(complaint)
+
 
 def test_on_a_gpu_a_step_that_does_not_run_gets_the_next_number_of_micro_batches(monkeypatch, caplog):
     """test_run_classifier.py has such a run, as a soak test."""

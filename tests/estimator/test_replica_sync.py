@@ -1,13 +1,12 @@
 """Work that replicas share: their parts of a batch, evaluation, prediction, and votes."""
 
-import concurrent.futures
 import functools
 import itertools
-import threading
 import types
 
 import numpy as np
 import pytest
+from replica_threads import Replica, run_replicas
 import tensorflow.compat.v1 as tf
 
 from bertlib.data import input_pipeline
@@ -18,25 +17,6 @@ from bertlib.graph import collectives, graph_keys
 from bertlib.system import stopping
 
 EXAMPLES = 24
-
-
-class Replica:
-    """A fake group of one process: replica `index` of `count`. The function `said` returns the values of all.
-    """
-
-    def __init__(self, index, count, said=None):
-        self.index, self.count, self.said = index, count, said
-        self.is_first = index == 0
-
-    def broadcast(self, value):
-        return value
-
-    def all_gather(self, value):
-        self.own = value
-        return self.said(value)
-
-    def name(self, index):
-        return f"replica {index}"
 
 
 def batches(replica, steps=2, micro_batches=2, **options):
@@ -72,10 +52,7 @@ def test_replicas_have_the_parts_that_one_process_has(options):
     found = [batches(Replica(index, count), **options) for index in range(count)]
     for number, whole in enumerate(alone):
         micro_batch, index = divmod(number, count)
-        own = found[index][micro_batch]
-        assert own.keys() == whole.keys()
-        for name in whole:
-            np.testing.assert_array_equal(own[name], whole[name])
+        np.testing.assert_equal(found[index][micro_batch], whole)
 
 
 @pytest.mark.parametrize("trimmed_fields", [(), ("mask",)], ids=["plain", "sorted"])
@@ -134,28 +111,6 @@ def test_weights_are_compared_after_each_checkpoint_and_in_the_end():
     assert compared == [0, 1, 0, 1]
 
 
-class Threads:
-    """Groups of replicas that are threads of this process."""
-
-    def __init__(self, count):
-        self.values, self.barrier = [None] * count, threading.Barrier(count)
-
-    def run(self, function):
-        """Calls function(group) for each group at the same time. Returns the list of results."""
-        groups = [Replica(index, len(self.values)) for index in range(len(self.values))]
-        for group in groups:
-            group.all_gather = functools.partial(self._all_gather, group.index)
-        with concurrent.futures.ThreadPoolExecutor(len(groups)) as pool:
-            return list(pool.map(function, groups))
-
-    def _all_gather(self, index, value):
-        self.values[index] = value
-        self.barrier.wait()
-        found = list(self.values)
-        self.barrier.wait()
-        return found
-
-
 def test_weights_that_have_moved_away_become_those_of_replica_0(monkeypatch):
     lines = []
     monkeypatch.setattr(replica_sync, "logging", types.SimpleNamespace(
@@ -180,7 +135,7 @@ def test_weights_that_have_moved_away_become_those_of_replica_0(monkeypatch):
                 found.append([value.tolist() for value in session.run(tf.global_variables())])
             return found
 
-    assert Threads(3).run(work) == [[[[1, 2, 3], [1, 2], [5]]] * 2] * 3
+    assert run_replicas(3, work) == [[[[1, 2, 3], [1, 2], [5]]] * 2] * 3
     assert [line.partition(". All replicas continue")[0] for line in lines] == [
         "replica 1 computed other weights than replica 0: 1 of 2 variables differed. The variable weights "
         "differed most, by 2.4e-07",
@@ -207,7 +162,7 @@ def test_weights_are_given_in_few_runs(limit, runs, monkeypatch):
 
     expected = [[index, 1] for index in range(4)] + [[b"of 1"]]
     names = ["v0", "v1", "v2", "v3", "words"]
-    assert Threads(2).run(work) == [(2 * runs, names, expected), (runs, [], expected)]
+    assert run_replicas(2, work) == [(2 * runs, names, expected), (runs, [], expected)]
 
 
 @pytest.mark.parametrize("error, is_reported", [
