@@ -51,47 +51,28 @@ def bytes_of(op):
     return op.inputs[0].shape.num_elements() * op.inputs[0].dtype.size
 
 
-def test_small_tensors_travel_together_and_large_ones_alone(graph):
-    added_up([3, 3, 20, 3, 3, 1])
-    assert [bytes_of(op) / MEGABYTE for op in journeys(graph)] == [20, 9, 4]
+@pytest.mark.parametrize("arguments, sent", [
+    (dict(megabytes=[3, 3, 20, 3, 3, 1]), [(tf.float32, 20), (tf.float32, 9), (tf.float32, 4)]),
+    (dict(megabytes=[6, 2, 6, 2], dtypes=[tf.float32, tf.float16]), [(tf.float32, 12), (tf.float16, 4)]),
+    (dict(megabytes=[20, 3, 3], exchange_dtype=tf.bfloat16), [(tf.bfloat16, 10), (tf.bfloat16, 3)])],
+    ids=["sizes", "dtypes", "bf16"])
+def test_small_tensors_of_one_dtype_travel_together_and_large_ones_alone(arguments, sent, graph):
+    *_, assigns = added_up(**arguments)
+    assert [(op.inputs[0].dtype, bytes_of(op) / MEGABYTE) for op in journeys(graph)] == sent
+    assert {op.inputs[1].dtype for op in assigns} == set(arguments.get("dtypes", [tf.float32]))
+    names = [f"sum_{index}" for index in range(len(arguments["megabytes"]))]
+    assert sorted(op.inputs[0].op.name for op in assigns) == names
+    for op in journeys(graph):
+        assert tf.get_static_value(op.inputs[1]) == 3  # replicas
+        assert (op.get_attr("merge_op"), op.get_attr("final_op")) == (b"Add", b"Id")
 
 
-def test_each_dtype_travels_by_itself(graph):
-    added_up([6, 2, 6, 2], dtypes=[tf.float32, tf.float16])
-    assert [(op.inputs[0].dtype, bytes_of(op) / MEGABYTE) for op in journeys(graph)] == [
-        (tf.float32, 12), (tf.float16, 4)]
-
-
-def test_a_sum_waits_for_its_own_gradients_only(graph):
+def test_a_sum_waits_for_its_own_gradients_and_for_the_sums_before_it(graph):
     _, adds, _ = added_up([20, 5, 5, 20])
-    waits_for = [[index for index, add in enumerate(adds) if add in ancestors(op)] for op in journeys(graph)]
+    sums = journeys(graph)
+    waits_for = [[index for index, add in enumerate(adds) if add in ancestors(op)] for op in sums]
     assert waits_for == [[0], [0, 1, 2], [0, 1, 2, 3]]
-
-
-def test_sums_are_made_one_after_the_other(graph):
-    added_up([20, 20, 20])
-    first, second, third = journeys(graph)
-    assert first in ancestors(second) and second in ancestors(third)
-
-
-def test_every_variable_is_assigned_its_sum(graph):
-    _, _, assigns = added_up([3, 20, 3])
-    assert {op.inputs[0].op.name for op in assigns} == {"sum_0", "sum_1", "sum_2"}
-    assert all(set(journeys(graph)) & ancestors(op) for op in assigns)
-
-
-def test_replicas_are_counted_from_the_group(graph):
-    added_up([20])
-    op = journeys(graph)[0]
-    assert tf.get_static_value(op.inputs[1]) == 3
-    assert (op.get_attr("merge_op"), op.get_attr("final_op")) == (b"Add", b"Id")
-
-
-def test_bf16_travels_as_bf16_and_is_added_to_what_it_was(graph):
-    _, _, assigns = added_up([20, 3, 3], exchange_dtype=tf.bfloat16)
-    assert [(op.inputs[0].dtype, bytes_of(op) / MEGABYTE) for op in journeys(graph)] == [
-        (tf.bfloat16, 10), (tf.bfloat16, 3)]
-    assert {op.inputs[1].dtype for op in assigns} == {tf.float32}
+    assert sums[0] in ancestors(sums[1]) and sums[1] in ancestors(sums[2])
 
 
 def test_two_graphs_share_no_key():

@@ -145,7 +145,11 @@ def test_the_registry_knows_what_has_no_kernel(type_, on_a_gpu):
     ("classifier", TRAIN, dict(remove_padding=True, gradient_accumulation_steps=2)),
     ("squad", TRAIN, dict(precision="fp16", recompute="layers")),
     ("regression", TRAIN, dict(precision="bf16", num_replicas=3, gradient_dtype="bf16")),
-    ("tagger", PREDICT, dict(precision="bf16"))])
+    ("tagger", PREDICT, dict(precision="bf16")),
+    *(pytest.param("regression", TRAIN, dict(optimizer=optimizer, precision=precision,
+                                             gradient_accumulation_steps=steps), marks=pytest.mark.slow(
+          reason="the graph of a training for each optimizer"))
+      for optimizer in optimization.OPTIMIZERS for precision, steps in (("fp32", 1), ("fp16", 2)))])
 def test_all_ops_have_a_kernel_for_gpus(name, mode, settings):
     check(name, mode, **settings)
 
@@ -173,14 +177,6 @@ def test_all_ops_of_each_head_have_a_kernel_for_gpus(name):
               remove_padding=removes_padding)
     for mode in set(HEADS[name][0].modes) - {TRAIN}:
         check(name, mode, precision="bf16")
-
-
-@pytest.mark.slow(reason="builds eight graphs; test_all_ops_have_a_kernel_for_gpus builds one of them")
-@pytest.mark.parametrize("optimizer", optimization.OPTIMIZERS)
-def test_all_ops_of_each_optimizer_have_a_kernel_for_gpus(optimizer):
-    for precision, steps in (("fp32", 1), ("fp16", 2)):
-        check("regression", TRAIN, optimizer=optimizer, precision=precision,
-              gradient_accumulation_steps=steps)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

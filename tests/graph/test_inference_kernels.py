@@ -42,10 +42,9 @@ def test_a_session_frees_them_before_its_first_run(graph):
         check(session, outputs, exists)
 
 
-def test_a_model_that_is_loaded_frees_them(graph):
+def test_a_model_that_is_loaded_frees_them(session):
     outputs = build()
     exists = ask_existence()
     checkpoint = checkpoint_formats.Checkpoint("weights", SHAPES, VALUES.get)
-    with tf.Session() as session:
-        model_session.load_read_weights(session, checkpoint, outputs)
-        check(session, outputs, exists)
+    model_session.load_read_weights(session, checkpoint, outputs)
+    check(session, outputs, exists)

@@ -2,7 +2,9 @@
 
 import functools
 
+from helpers import evaluate
 import numpy as np
+from numpy.testing import assert_allclose, assert_array_equal
 import pytest
 import tensorflow.compat.v1 as tf
 import tiny
@@ -34,7 +36,7 @@ def run_model(remove_padding, dropout=0.0, **options):
     """
     config = modeling.BertConfig.from_dict({
         **CONFIG.to_dict(), "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout})
-    with tf.Graph().as_default(), tf.Session() as session:
+    with tf.Graph().as_default():
         tf.train.get_or_create_global_step()
         model = modeling.BertModel(config, True, tf.convert_to_tensor(IDS, tf.int32),
                                    tf.convert_to_tensor(MASK), remove_padding=remove_padding, **options)
@@ -45,16 +47,14 @@ def run_model(remove_padding, dropout=0.0, **options):
         gradients = {variable.op.name: tf.convert_to_tensor(gradient)
                      for variable, gradient in zip(variables, tf.gradients(loss, variables))}
         outputs = {f"layer_{index}": layer for index, layer in enumerate(model.get_all_encoder_layers())}
-        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-        return session.run(({**outputs, "pooled": model.get_pooled_output()}, gradients))
+        return evaluate(({**outputs, "pooled": model.get_pooled_output()}, gradients))
 
 
 def test_rows_are_the_real_tokens_then_padding_up_to_a_multiple_of_128(graph):
-    with tf.Session() as session:
-        positions = session.run(packing.Packing(tf.constant(MASK)).positions)
+    positions = evaluate(packing.Packing(tf.constant(MASK)).positions)
     assert len(positions) == 256
-    np.testing.assert_array_equal(positions[:203], np.argwhere(MASK))
-    np.testing.assert_array_equal(positions[203:], np.argwhere(MASK == 0)[:PADDING_IN_ROWS])
+    assert_array_equal(positions[:203], np.argwhere(MASK))
+    assert_array_equal(positions[203:], np.argwhere(MASK == 0)[:PADDING_IN_ROWS])
 
 
 def test_packing_and_unpacking_with_their_gradients(graph):
@@ -64,12 +64,11 @@ def test_packing_and_unpacking_with_their_gradients(graph):
     again = packed.unpack(rows)
     factors = np.random.RandomState(2).standard_normal(values.shape).astype(np.float32)
     for_rows, for_tensor = tf.gradients(tf.reduce_sum(again * factors), [rows, tensor])
-    with tf.Session() as session:
-        again, for_rows, for_tensor, positions = session.run([again, for_rows, for_tensor, packed.positions])
+    again, for_rows, for_tensor, positions = evaluate([again, for_rows, for_tensor, packed.positions])
     kept = is_row()[:, :, np.newaxis]
-    np.testing.assert_array_equal(again, np.where(kept, values, 0.0))
-    np.testing.assert_array_equal(for_rows, factors[tuple(positions.T)])
-    np.testing.assert_array_equal(for_tensor, np.where(kept, factors, 0.0))
+    assert_array_equal(again, np.where(kept, values, 0.0))
+    assert_array_equal(for_rows, factors[tuple(positions.T)])
+    assert_array_equal(for_tensor, np.where(kept, factors, 0.0))
 
 
 @pytest.mark.parametrize("options", [
@@ -82,12 +81,10 @@ def test_the_encoder_computes_the_same_without_padding(options):
     tolerance = 2**-5 if options.get("precision") else 2e-6
     for name, values in outputs.items():
         real = MASK[:, :, np.newaxis] if values.ndim == 3 and values.shape[1] > 1 else 1
-        np.testing.assert_allclose(values * real, expected[name] * real, rtol=0, atol=tolerance * 4,
-                                   err_msg=name)
+        assert_allclose(values * real, expected[name] * real, rtol=0, atol=tolerance * 4, err_msg=name)
     largest = max(np.abs(values).max() for values in expected_gradients.values())
     for name, values in gradients.items():
-        np.testing.assert_allclose(values, expected_gradients[name], rtol=0, atol=tolerance * largest,
-                                   err_msg=name)
+        assert_allclose(values, expected_gradients[name], rtol=0, atol=tolerance * largest, err_msg=name)
 
 
 def test_with_kernels_for_this_machine_the_encoder_computes_the_same_with_the_same_dropout():
@@ -96,31 +93,28 @@ def test_with_kernels_for_this_machine_the_encoder_computes_the_same_with_the_sa
         assert ours.keys() == theirs.keys()
         largest = max(np.abs(values).max() for values in theirs.values())
         for name, values in theirs.items():
-            np.testing.assert_allclose(ours[name], values, rtol=0, atol=2e-6 * largest, err_msg=name)
+            assert_allclose(ours[name], values, rtol=0, atol=2e-6 * largest, err_msg=name)
 
 
 def test_what_is_no_row_is_not_computed():
     outputs, _ = run_model(True)
     for name in ("layer_0", "layer_1"):
-        np.testing.assert_array_equal(outputs[name].any(axis=-1), is_row(), err_msg=name)
+        assert_array_equal(outputs[name].any(axis=-1), is_row(), err_msg=name)
 
 
 def test_without_training_nothing_is_left_out(graph):
     model = modeling.BertModel(CONFIG, False, tf.convert_to_tensor(IDS, tf.int32), tf.convert_to_tensor(MASK),
                                remove_padding=True)
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        assert session.run(model.get_sequence_output()).any(axis=-1).all()
+    assert evaluate(model.get_sequence_output()).any(axis=-1).all()
 
 
-def test_micro_batches_share_no_random_numbers_however_many_rows_they_have(graph):
+def test_micro_batches_share_no_random_numbers_however_many_rows_they_have(session):
     part = tf.placeholder(tf.int64, [])
     randomness.set_micro_batch(part)
     tf.train.get_or_create_global_step()
     modeling.BertModel(CONFIG, True, tf.convert_to_tensor(IDS, tf.int32), tf.convert_to_tensor(MASK),
                        remove_padding=True)
     many, few = (randomness.uniform([size, 4], "site") for size in (6, 3))
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        first, second = session.run(many, {part: 0}), session.run(few, {part: 1})
+    session.run(tf.global_variables_initializer())
+    first, second = session.run(many, {part: 0}), session.run(few, {part: 1})
     assert not np.isin(second, first).any()

@@ -11,7 +11,6 @@ import tensorflow.compat.v1 as tf
 import test_rooms
 
 from bertlib.graph import tensorflow_internals
-from tf1._names import internals
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODULES = {ROOT / "bertlib" / "graph" / "tensorflow_internals.py", ROOT / "tf1" / "_names" / "internals.py"}
@@ -80,117 +79,19 @@ def test_each_name_of_the_module_is_tested_here():
     assert not [name for name in names if not re.search(rf"\b{name}\b", source)]
 
 
-# --- What the functions do -------------------------------------------------------------------------------
-
-
-def test_definitions_of_ops():
-    assert tensorflow_internals.op_definition("VarHandleOp").is_stateful
-    assert tensorflow_internals.op_definition("Assign").output_arg[0].is_ref
-    assert tensorflow_internals.op_definition("NoSuchOp") is None
-
-
-def test_an_op_by_its_type(graph):
-    total = tensorflow_internals.apply_op("AddV2", name="total", x=tf.constant([1]), y=tf.constant([2]))
-    assert total.name == "total:0" and total.op.get_attr("T") == tf.int32
-
-
-def test_ops_that_exist_are_changed(graph):
-    first, second = tf.no_op("first"), tf.no_op("second")
-    tensorflow_internals.add_control_inputs(second, [first])
-    assert second.control_inputs == [first]
-    tensorflow_internals.set_attribute(first, "_XlaCompile", tf.AttrValue(b=False))
-    assert first.get_attr("_XlaCompile") is False
-
-
-def test_the_control_flow_around_an_op(graph):
-    inside = []
-
-    def branch():
-        inside.append(tensorflow_internals.control_flow_context(tf.get_default_graph()))
-        return tf.identity(1)
-
-    tf.cond(tf.placeholder(tf.bool), branch, branch)
-    assert None not in inside
-    assert tensorflow_internals.control_flow_context(graph) is None
-    assert tensorflow_internals.control_flow_context(graph.get_operations()[0]) is None
-
-
-def test_an_imported_graph_returns_its_variables_and_gets_no_saver():
-    with tf.Graph().as_default():
-        tf.get_variable("weights", [2])
-        exported = tf.train.export_meta_graph()
-    with tf.Graph().as_default() as graph:
-        variables = tensorflow_internals.import_meta_graph(exported, clear_devices=True, import_scope="part")
-        assert {name: variable.op.name for name, variable in variables.items()} == {
-            "weights:0": "part/weights"}
-        assert not [op.name for op in graph.get_operations() if op.type == "SaveV2"]
-
-
-class _Recorder(tensorflow_internals.Saver):
-    removed = ()
-
-    def remove(self, prefix):
-        self.removed = [*self.removed, prefix]
-
-
-def test_a_saver_leaves_the_removal_of_old_checkpoints_to_a_subclass(graph, tmp_path):
-    tf.get_variable("weights", [2])
-    saver = _Recorder(max_to_keep=1)
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        paths = [saver.save(session, str(tmp_path / "model.ckpt"), global_step=step) for step in (1, 2, 3)]
-    assert saver.removed == paths[:2] and all(map(tf.train.checkpoint_exists, paths))
-
-
-def test_a_hook_that_saves(graph, tmp_path):
-    listener = tf.train.CheckpointSaverListener()
-    tf.train.create_global_step()
-    hook = tf.train.CheckpointSaverHook(str(tmp_path), save_steps=9, listeners=[listener],
-                                        saver=tf.train.Saver())
-    assert internals.saving_listeners(hook) == [listener]
-    internals.set_saving_listeners(hook, [])
-    assert internals.saving_listeners(hook) == []
-
-    class Restored(tf.train.SessionRunHook):
-        def after_create_session(self, session, coord):
-            tensorflow_internals.count_as_saved(hook, 0)
-
-    hook.after_create_session = Restored().after_create_session
-    with tf.train.SingularMonitoredSession([hook]) as session:
-        session.run(tf.train.get_global_step())
-        assert not list(tmp_path.glob("model.ckpt-*"))  # the first step has not saved
-
-
-def test_writers_of_summaries_are_forgotten(tmp_path):
-    with tf.Graph().as_default():
-        paths = [str(tmp_path / name) for name in "ab"]
-        writers = [tf.summary.FileWriterCache.get(path) for path in paths]
-        tensorflow_internals.forget_summary_writers(paths[0])
-        assert tf.summary.FileWriterCache.get(paths[1]) is writers[1]
-        again = tf.summary.FileWriterCache.get(paths[0])
-        assert again is not writers[0]
-        tensorflow_internals.forget_summary_writers()
-        assert tf.summary.FileWriterCache.get(paths[1]) is not writers[1]
-        tf.summary.FileWriterCache.clear()
-        for writer in [*writers, again]:
-            writer.close()
-
-
-def test_a_profile_is_parsed():
-    assert list(tensorflow_internals.parse_profile(b"").planes) == []
-
-
-def test_records_are_read_at_an_offset(tmp_path):
-    path = str(tmp_path / "records")
-    with tf.io.TFRecordWriter(path) as writer:
-        writer.write(b"first")
-        writer.write(b"second")
-    reader = tensorflow_internals.open_records(path)
-    first, offset = reader.read(0)
-    second, end = reader.read(offset)
-    assert [first, second] == [b"first", b"second"] and end == (tmp_path / "records").stat().st_size
-    with pytest.raises(IndexError):
-        reader.read(end)
+def test_objects_have_the_attributes_that_we_use(graph, tmp_path):
+    op, saver = tf.get_variable("weights", [2]).op, tf.train.Saver()
+    hook = tf.train.CheckpointSaverHook(str(tmp_path), save_steps=9, saver=saver)
+    used = {  # {function or class of the module: (object, its attributes)}
+        "control_flow_context": (op, "_get_control_flow_context"), "set_attribute": (op, "_set_attr"),
+        "add_control_inputs": (op, "_add_control_inputs"),
+        "Saver": (saver, "_checkpoints_to_be_deleted _next_checkpoint_time _MaybeDeleteOldCheckpoints"),
+        "CheckpointSaverHook": (hook, "_checkpoint_dir _save _save_graph_def"),
+        "count_as_saved": (hook._timer, "update_last_triggered_step"),
+        "forget_summary_writers": (tf.summary.FileWriterCache, "_cache"),
+        "parse_profile": (tensorflow_internals.parse_profile(b""), "planes")}
+    assert not [(name, attribute) for name, (owner, attributes) in used.items()
+                for attribute in attributes.split() if not hasattr(owner, attribute)]
 
 
 # --- No other file ---------------------------------------------------------------------------------------
