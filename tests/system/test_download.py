@@ -69,12 +69,6 @@ def break_off(server, path, cut=30_000):
     server.requests.clear()
 
 
-def test_a_later_call_goes_on(server, path):
-    break_off(server, path)
-    assert fetch(server, path) and content(path) == DATA
-    assert ranges(server) == ["bytes=30000-"]
-
-
 @pytest.mark.parametrize("changed, has_tags", [(DATA[::-1], True), (b"short", False)])
 def test_a_file_that_has_changed_is_fetched_anew(server, path, changed, has_tags):
     break_off(server, path)

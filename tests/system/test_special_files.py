@@ -1,11 +1,9 @@
-"""Writes to special files. Devices and FIFOs get the bytes; a link stays, and its target is written."""
+"""Writes to special files: a link stays, and its target is written. test_output_paths.py has devices."""
 
 import contextlib
 import errno
 import os
 import re
-import stat
-import threading
 
 from devices import device, is_device
 import pytest
@@ -13,44 +11,8 @@ import pytest
 from bertlib.system import files, locks
 
 
-@pytest.fixture
-def fifo(tmp_path):
-    """(path of a FIFO, function that returns all bytes that were written into it).
-
-    Call the function only once.
-    """
-    path, found = tmp_path / "fifo", []
-    os.mkfifo(path)
-    reader = threading.Thread(target=lambda: found.append(path.read_bytes()), daemon=True)
-    reader.start()
-
-    def content():
-        reader.join(60)
-        return found[0]
-
-    return path, content
-
-
 def everything(folder):
     return sorted(path.name for path in folder.iterdir())
-
-
-def test_a_fifo_gets_the_bytes_and_stays(fifo, tmp_path):
-    path, content = fifo
-    with locks.lock_file(str(path)):
-        files.write_text(str(path), "ä\n")
-    assert content() == "ä\n".encode()
-    assert stat.S_ISFIFO(os.stat(path).st_mode) and everything(tmp_path) == ["fifo"]
-
-
-def test_a_device_gets_the_bytes_and_stays(tmp_path):
-    null = device(tmp_path, "null")
-    (tmp_path / "link").symlink_to(null)
-    before = everything(tmp_path)
-    for name in (null, str(tmp_path / "link")):
-        with locks.lock_file(name):
-            files.write_text(name, "x")
-    assert is_device(null) and is_device(tmp_path / "link") and everything(tmp_path) == before
 
 
 def test_an_open_file_of_the_process_is_written_to_and_not_replaced(tmp_path):

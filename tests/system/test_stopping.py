@@ -1,46 +1,13 @@
 """`stopping`: the places at which training, evaluation and prediction check whether they must end."""
 
-import numpy as np
+from helpers import tensors_of
+from numpy.testing import assert_equal
 import pytest
+from small_models import Stopping, foreign_batches
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.estimator.estimator import Estimator, EstimatorSpec, RunConfig
 from bertlib.system import stopping
-import optimization
-
-
-def model_fn(features, labels, mode, params):
-    """A model with one weight that is trained on the means of batches. `ran` is called for each micro-batch.
-    """
-    ran = tf.numpy_function(params["ran"], [], tf.float32)
-    ran.set_shape([])
-    weight = tf.get_variable("weight", [], initializer=tf.zeros_initializer())
-    loss = tf.square(weight - tf.reduce_mean(features)) + ran
-    train_op = None
-    if mode == "train":
-        train_op = optimization.create_optimizer(
-            loss, 0.1, 100, 2, use_tpu=False,
-            gradient_accumulation_steps=params["gradient_accumulation_steps"])
-    return EstimatorSpec(mode, loss=loss, train_op=train_op, predictions=features + ran)
-
-
-class Stopping:
-    """An Estimator that gets a request to stop while it computes micro-batch number `at`, counted from 1."""
-
-    def __init__(self, directory, at=None, micro_batches=1, **settings):
-        self.at, self.micro_batches = at, 0
-        self.request = stopping.StopRequest()
-        config = RunConfig(gradient_accumulation_steps=micro_batches, stop_request=self.request,
-                           **{"save_checkpoints_steps": 100, **settings})
-        self.model = Estimator(model_fn, str(directory), config, {"ran": self.ran},
-                               train_batch_size=4 * micro_batches)
-
-    def ran(self):
-        self.micro_batches += 1
-        if self.micro_batches == self.at:
-            self.request.set()
-        return np.float32(0)
 
 
 def batches_from_step(params):
@@ -51,32 +18,20 @@ def batches_from_step(params):
     return tf.data.Dataset.range(first, 1000).map(lambda i: tf.fill([4], tf.cast(i % 7, tf.float32)))
 
 
-def foreign_batches():
-    return tf.data.Dataset.range(1000).map(lambda i: tf.cast(i, tf.float32)).shuffle(50, seed=1).batch(4)
-
-
-def values_of(model):
-    newest = model.latest_checkpoint()
-    return {name: tf.train.load_variable(newest, name).tobytes()
-            for name, _ in tf.train.list_variables(newest)}
-
-
-@pytest.mark.parametrize("input_fn, at, seen, saved", [
-    (batches_from_step, 6, 6, 1),
-    *(pytest.param(batches_from_step, *values, marks=pytest.mark.slow(reason="three more trainings"))
-      for values in ((8, 8, 2), (1, 1, 0)))])
-def test_a_step_that_is_not_whole_is_dropped_and_taken_again(input_fn, at, seen, saved, tmp_path):
-    stopped = Stopping(tmp_path / "stopped", at, micro_batches=4)
+@pytest.mark.parametrize("at, saved", [(6, 1), *(
+    pytest.param(*values, marks=pytest.mark.slow(reason="three more trainings"))
+    for values in ((8, 2), (1, 0)))])
+def test_a_step_that_is_not_whole_is_dropped_and_taken_again(at, saved, tmp_path):
+    stopped, again, whole = (Stopping(tmp_path / name, place, micro_batches=4) for name, place in (
+        ("stopped", at), ("stopped", None), ("whole", None)))
     with pytest.raises(stopping.Stopped, match=rf"^The last step is saved in .*/model\.ckpt-{saved}$"):
-        stopped.model.train(input_fn, max_steps=4)
-    assert stopped.micro_batches == seen and not stopped.request.awaited
+        stopped.model.train(batches_from_step, max_steps=4)
+    assert stopped.micro_batches == at and not stopped.request.awaited
     assert stopped.model.get_variable_value("global_step") == saved
-    again = Stopping(tmp_path / "stopped", micro_batches=4)
-    again.model.train(input_fn, max_steps=4)
+    for one in (again, whole):
+        one.model.train(batches_from_step, max_steps=4)
     assert again.micro_batches == 4 * (4 - saved)
-    whole = Stopping(tmp_path / "whole", micro_batches=4)
-    whole.model.train(input_fn, max_steps=4)
-    assert values_of(again.model) == values_of(whole.model)
+    assert_equal(tensors_of(again.model.model_dir), tensors_of(whole.model.model_dir))
 
 
 def test_a_step_that_is_saved_already_is_not_saved_again(tmp_path):
