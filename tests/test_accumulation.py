@@ -1,34 +1,12 @@
 """Gradient accumulation: a step of several micro-batches has the same result as a step of one large batch."""
 
-from helpers import comparable
 import numpy as np
+from numpy.testing import assert_array_equal
 import pytest
 import tensorflow.compat.v1 as tf
 
 from bertlib.graph import randomness
-import modeling
 import optimization
-
-BATCH, LENGTH, STEPS = 32, 8, 8
-CONFIG = modeling.BertConfig(
-    vocab_size=30, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24,
-    hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, max_position_embeddings=LENGTH,
-    type_vocab_size=2, initializer_range=0.2)
-SESSION = tf.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
-
-
-def effective_batch():
-    """Returns {feature: array}: the same 32 examples for each step. Their numbers of weights are different.
-    """
-    chance = np.random.RandomState(3)
-    counted = np.arange(LENGTH) < chance.randint(1, LENGTH + 1, [BATCH, 1])
-    return {"ids": chance.randint(CONFIG.vocab_size, size=[BATCH, LENGTH]),
-            "words": chance.randint(CONFIG.vocab_size, size=[BATCH, LENGTH]),
-            "weights": counted.astype(np.float32),
-            "weights_total": np.full([BATCH], counted.sum(), np.float32)}
-
-
-# --- Training by hand, as a loop does it -----------------------------------------------------------------
 
 
 def make_index():
@@ -42,57 +20,6 @@ def make_index():
 
 def initialize(session):
     session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-
-
-def weights_in(session):
-    """Returns all weights in one array, without those that contain only rounding noise (see `comparable`)."""
-    arrays = session.run({variable.op.name: variable for variable in tf.trainable_variables()})
-    return np.concatenate([array.ravel() for array in comparable(arrays).values()])
-
-
-def trained(steps):
-    """Returns (weights before, weights after, losses, gradient norms) of a training.
-
-    The loss is a mean over the weights of the effective batch. Its micro-batches have different weights.
-    """
-    arrays, size = effective_batch(), BATCH // steps
-    with tf.Graph().as_default() as graph, tf.Session(config=SESSION) as session:
-        tf.train.get_or_create_global_step()
-        if steps > 1:
-            make_index()
-        features = {name: tf.placeholder(array.dtype, [size, *array.shape[1:]])
-                    for name, array in arrays.items()}
-        model = modeling.BertModel(CONFIG, True, tf.cast(features["ids"], tf.int32))
-        logits = 4.0 * tf.einsum("bfw,vw->bfv", model.get_sequence_output(), model.get_embedding_table())
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=features["words"], logits=logits)
-        loss = steps * tf.reduce_sum(features["weights"] * losses) / (features["weights_total"][0] + 1e-5)
-        train_op = optimization.create_optimizer(loss, 5e-5, 100, 0, False, gradient_accumulation_steps=steps)
-        for accumulation in tf.get_collection(optimization.GRADIENT_ACCUMULATION):
-            loss = accumulation.loss
-        fetched = [[loss, graph.get_operation_by_name("gradient_norm").outputs[0]], train_op]
-        *feeds, last = [{placeholder: arrays[name][part * size:(part + 1) * size]
-                         for name, placeholder in features.items()} for part in range(steps)]
-        initialize(session)
-        before, seen = weights_in(session), []
-        for _ in range(STEPS):
-            for feed in feeds:
-                session.run(accumulation.accumulate_op, feed)
-            seen.append(session.run(fetched, last)[0])
-        assert session.run(tf.train.get_global_step()) == STEPS
-        return before, weights_in(session), *np.transpose(seen)
-
-
-# --- The same weights ------------------------------------------------------------------------------------
-
-
-def test_splitting_a_batch_changes_no_weight():
-    start, whole, losses, norms = trained(steps=1)
-    same_start, split, split_losses, split_norms = trained(steps=4)
-    np.testing.assert_array_equal(start, same_start)
-    assert norms.min() > 1.0  # so the gradients are clipped, and the norm matters
-    assert np.linalg.norm(split - whole) <= 1e-4 * np.linalg.norm(whole - start)
-    np.testing.assert_allclose(split_losses, losses, rtol=1e-5)
-    np.testing.assert_allclose(split_norms, norms, rtol=1e-5)
 
 
 # --- Accumulators ----------------------------------------------------------------------------------------
@@ -120,29 +47,26 @@ def test_one_micro_batch_has_no_accumulator():
     assert tf.local_variables() == []
 
 
-@pytest.mark.usefixtures("graph")
-def test_the_sums_grow_by_each_micro_batch_and_are_zero_after_the_step():
+def test_the_sums_grow_by_each_micro_batch_and_are_zero_after_the_step(session):
     index = make_index()
     factor, accumulation, train_op = small(steps=3)
     assert accumulation.steps == 3
     sums = {variable.op.name: variable for variable in tf.local_variables() if variable is not index}
     assert set(sums) == {"dense/kernel/accumulated_gradient", "table/accumulated_gradient",
                          "accumulated_loss", "accumulated_slice_squares"}
-    with tf.Session() as session:
-        initialize(session)
-        for _ in range(2):
-            session.run(accumulation.accumulate_op, {factor: 2.0})
-            session.run(accumulation.accumulate_op, {factor: 3.0})
-            found = session.run(sums)
-            np.testing.assert_array_equal(found["dense/kernel/accumulated_gradient"], np.full([2, 3], 5.0))
-            np.testing.assert_array_equal(found["table/accumulated_gradient"],
-                                          [[0, 0], [10, 10], [0, 0], [5, 5]])
-            assert found["accumulated_slice_squares"] == 6 * (2.0**2 + 3.0**2)  # six numbers in three slices
-            assert session.run(index) == 2
-            session.run(train_op, {factor: np.nan})
-            for name, values in session.run(sums).items():
-                np.testing.assert_array_equal(values, np.zeros_like(values), err_msg=name)  # even after NaN
-            assert session.run(index) == 0
+    initialize(session)
+    for _ in range(2):
+        session.run(accumulation.accumulate_op, {factor: 2.0})
+        session.run(accumulation.accumulate_op, {factor: 3.0})
+        found = session.run(sums)
+        assert_array_equal(found["dense/kernel/accumulated_gradient"], np.full([2, 3], 5.0))
+        assert_array_equal(found["table/accumulated_gradient"], [[0, 0], [10, 10], [0, 0], [5, 5]])
+        assert found["accumulated_slice_squares"] == 6 * (2.0**2 + 3.0**2)  # six numbers in three slices
+        assert session.run(index) == 2
+        session.run(train_op, {factor: np.nan})
+        for name, values in session.run(sums).items():
+            assert_array_equal(values, np.zeros_like(values), err_msg=name)  # even after NaN
+        assert session.run(index) == 0
 
 
 def make_a_step_and_begin_another(directory, steps):

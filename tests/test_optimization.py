@@ -1,9 +1,11 @@
 """The optimizers agree with a recording of the published code and with NumPy, and their ops run in order."""
 
+import collections
 import json
 
-from helpers import DATA, Recording, ancestors, comparable
+from helpers import DATA, Recording, ancestors, comparable, evaluate
 import numpy as np
+from numpy.testing import assert_allclose, assert_array_equal
 import pytest
 import tensorflow.compat.v1 as tf
 
@@ -22,13 +24,12 @@ pytestmark = pytest.mark.usefixtures("graph")
 
 @pytest.mark.parametrize("recorded", json.loads((DATA / "schedule.json").read_text()),
                          ids=lambda case: f"{case['num_train_steps']}-{case['num_warmup_steps']}")
-def test_learning_rates_are_the_recorded_ones(recorded):
+def test_learning_rates_are_the_recorded_ones(recorded, session):
     rates = recorded.pop("lr")
     step = tf.placeholder(tf.int64, [])
     rate = optimization.linear_schedule(step, **recorded)
-    with tf.Session() as session:
-        computed = [session.run(rate, {step: index}) for index in range(len(rates))]
-    np.testing.assert_allclose(computed, rates, rtol=1e-6, atol=0)
+    computed = [session.run(rate, {step: index}) for index in range(len(rates))]
+    assert_allclose(computed, rates, rtol=1e-6, atol=0)
 
 
 def done(step, warmup):
@@ -42,182 +43,183 @@ def done(step, warmup):
     ("cosine", lambda step, warmup: (1 + np.cos(np.pi * done(step, warmup))) / 2),
     ("exponential", lambda step, warmup: 0.01 ** done(step, warmup)),
     ("constant", lambda step, warmup: 1)])
-def test_schedules(name, decay, num_warmup_steps):
+def test_schedules(name, decay, num_warmup_steps, session):
     warmup = num_warmup_steps or 0
     expected = [0.3 * (step / warmup if step < warmup else decay(step, warmup)) for step in range(25)]
     step = tf.placeholder(tf.int64, [])
     rate = optimization.LR_SCHEDULES[name](step, 0.3, 20, num_warmup_steps)
     assert rate.dtype == tf.float32
-    with tf.Session() as session:
-        computed = [session.run(rate, {step: index}) for index in range(25)]
-    np.testing.assert_allclose(computed, expected, rtol=2e-6, atol=1e-8)
+    computed = [session.run(rate, {step: index}) for index in range(25)]
+    assert_allclose(computed, expected, rtol=2e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", optimization.LR_SCHEDULES)
 def test_warm_up_may_take_all_steps(name):
     rates = [optimization.LR_SCHEDULES[name](tf.constant(step), 0.5, 4, 4) for step in range(5)]
-    with tf.Session() as session:
-        last = {"linear": 0.0}.get(name, 0.5)
-        np.testing.assert_allclose(session.run(rates), [0, 0.125, 0.25, 0.375, last], rtol=1e-6)
+    last = {"linear": 0.0}.get(name, 0.5)
+    assert_allclose(evaluate(rates), [0, 0.125, 0.25, 0.375, last], rtol=1e-6)
 
 
 # --- The recorded training ----------------------------------------------------------------------------------
 
 
-def test_twenty_training_steps_are_the_recorded_ones():
+def test_twenty_training_steps_are_the_recorded_ones(session):
     recording = Recording("gelu")
     global_step = tf.train.get_or_create_global_step()
     _, loss = recording.build_loss(recording.build_model())
     train_op = optimization.create_optimizer(loss, use_tpu=False, **recording.optimizer)
     losses = []
-    with tf.Session() as session:
-        recording.load_weights(session)
-        for step in range(20):
-            # The published code reads the global step and increments it in no fixed order. The recorded
-            # losses show that each step read the value after the increment. Here, a step reads it before.
-            global_step.load(step + 1, session)
-            losses.append(session.run([loss, train_op])[0])
-        after = session.run({variable.op.name: variable for variable in tf.trainable_variables()})
-    np.testing.assert_allclose(losses, recording.arrays["out/losses"], rtol=1e-4, atol=0)
+    recording.load_weights(session)
+    for step in range(20):
+        # The published code reads the global step and increments it in no fixed order. The recorded
+        # losses show that each step read the value after the increment. Here, a step reads it before.
+        global_step.load(step + 1, session)
+        losses.append(session.run([loss, train_op])[0])
+    after = session.run({variable.op.name: variable for variable in tf.trainable_variables()})
+    assert_allclose(losses, recording.arrays["out/losses"], rtol=1e-4, atol=0)
     recorded = recording.group("after20")
     assert set(after) == set(recorded)
     for variable, values in comparable(recorded).items():
-        np.testing.assert_allclose(after[variable], values, rtol=0, atol=1e-6, err_msg=variable)
+        assert_allclose(after[variable], values, rtol=0, atol=1e-6, err_msg=variable)
 
 
-# --- A small problem, and the same in NumPy -----------------------------------------------------------------
+# --- A problem with changing gradients, and the same in NumPy --------------------------------------------
 
-START = {
+WEIGHTS = {
     "dense/kernel": np.array([[1.0, -2.0], [0.5, 3.0]]),
     "dense/bias": np.array([0.25, -0.5]),
     "block/LayerNorm/gamma": np.array([1.0, 1.5]),
     "layer_norm_1/beta": np.array([0.1, -0.1]),
     "table": np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]),
+    "block/kernel": np.linspace(-1.0, 1.0, 12).reshape(2, 3, 2),
+    "zero/kernel": np.zeros([2, 2]),
 }
+NOT_DECAYED = ("dense/bias", "block/LayerNorm/gamma", "layer_norm_1/beta")
 IDS = [0, 2, 2]  # row 2 occurs twice, so its gradient has two slices; row 1 has no gradient
 ROWS = np.array([[1.0, -1.0], [2.0, 0.5], [0.25, 2.0]])
-SLOPES = {name: np.linspace(-1.0, 2.0, values.size).reshape(values.shape) for name, values in START.items()}
+CURVES = {name: np.linspace(-0.5, 1.5, values.size).reshape(values.shape) for name, values in WEIGHTS.items()}
+# The factors of the losses of the micro-batches in 12 steps. In steps with small factors, the gradient norm
+# is below the clipping norm.
+FACTORS = [[size, 2.0 * size, 0.5 * size] for size in (1.0, 0.7, 0.01, 1.3, 0.02, 2.0, 0.9, 1e-4, 0.5, 1.1,
+                                                       0.03, 0.8)]
 SCHEDULE = dict(init_lr=0.1, num_train_steps=10, num_warmup_steps=2)
-NOT_DECAYED = ("dense/bias", "block/LayerNorm/gamma", "layer_norm_1/beta")
 
 
 def build_problem(use_resource=None):
-    """Returns ({name: variable}, loss). The gradients are SLOPES. Those of the table have the slices ROWS."""
-    variables = {name: tf.get_variable(name, initializer=values.astype(np.float32), use_resource=use_resource)
-                 for name, values in START.items()}
-    loss = tf.reduce_sum(tf.gather(variables["table"], IDS) * ROWS)
-    for name, variable in variables.items():
-        if name != "table":
-            loss += tf.reduce_sum(variable * SLOPES[name])
-    return variables, loss
+    """Returns (loss, placeholder of its factor).
+
+    The loss is the sum of curve · (w²/2 + w) over all variables. For the table, the sum is over the rows that
+    are looked up, and ROWS is the curve.
+    """
+    factor = tf.placeholder_with_default(1.0, [])
+    loss = 0.0
+    for name, values in WEIGHTS.items():
+        variable = tf.get_variable(name, initializer=values.astype(np.float32), use_resource=use_resource)
+        value, curve = (tf.gather(variable, IDS), ROWS) if name == "table" else (variable, CURVES[name])
+        loss += tf.reduce_sum(curve * (value**2 / 2 + value))
+    return loss * factor, factor
 
 
-def gradients():
-    """Returns ({name: gradient}, global norm).
+def clipped_gradients(weights, factors, clip_norm):
+    """Returns ({name: gradient} of one step, whether the gradients were clipped to this global norm).
 
     As in the published code, the norm uses each slice of the table's gradient, not the sums of the slices.
     """
-    table = np.zeros_like(START["table"])
-    np.add.at(table, IDS, ROWS)
-    dense = {name: slope for name, slope in SLOPES.items() if name != "table"}
-    norm = np.sqrt(sum((gradient**2).sum() for gradient in [ROWS, *dense.values()]))
-    return {**dense, "table": table}, norm
+    gradient_of = {name: CURVES[name] * (values + 1) * np.mean(factors) for name, values in weights.items()}
+    rows = [ROWS * (weights["table"][IDS] + 1) * factor / len(factors) for factor in factors]
+    gradient_of["table"] = np.zeros_like(weights["table"])
+    for each in rows:
+        np.add.at(gradient_of["table"], IDS, each)
+    norm = np.sqrt(sum((gradient**2).sum() for gradient in
+                       [*rows, *(gradient for name, gradient in gradient_of.items() if name != "table")]))
+    scale = min(1.0, clip_norm / norm)
+    return {name: gradient * scale for name, gradient in gradient_of.items()}, scale < 1
 
 
 def rate_at(step):
+    """Returns the learning rate of `SCHEDULE`."""
     return 0.1 * step / 2 if step < 2 else 0.1 * (1 - min(step, 10) / 10)
 
 
-def train_in_numpy(steps, clip_norm=1.0, rate=rate_at, decay=0.01):
-    """Returns the variables and slots after `steps` steps of AdamWeightDecay."""
-    weights = {name: values.copy() for name, values in START.items()}
-    slots = {f"{name}/adam_{slot}": np.zeros_like(values) for name, values in START.items() for slot in "mv"}
-    gradient_of, norm = gradients()
-    for step in range(steps):
+def train_in_numpy(rule, factors, rate=rate_at, clip_norm=1.0, decay=0.01):
+    """Takes steps of an optimizer.
+
+    Args:
+      rule: function that updates a weight, such as `adamw`.
+      factors: for each step, the list of the factors of its micro-batches.
+      rate: function of the step that returns the learning rate.
+
+    Returns:
+      ({name: array} of the variables and slots, list of bool: whether the gradients of a step were clipped).
+    """
+    weights, clipped = dict(WEIGHTS), []
+    slots = {name: collections.defaultdict(float) for name in WEIGHTS}
+    for step, of_step in enumerate(factors):
+        gradient_of, was_clipped = clipped_gradients(weights, of_step, clip_norm)
+        clipped.append(was_clipped)
         for name, gradient in gradient_of.items():
-            gradient = gradient * min(1.0, clip_norm / norm)
-            m = slots[f"{name}/adam_m"] = 0.9 * slots[f"{name}/adam_m"] + 0.1 * gradient
-            v = slots[f"{name}/adam_v"] = 0.999 * slots[f"{name}/adam_v"] + 0.001 * gradient**2
-            update = m / (np.sqrt(v) + 1e-6)
-            if name not in NOT_DECAYED:
-                update += decay * weights[name]
-            weights[name] -= rate(step) * update
-    return {**weights, **slots}
+            weights[name] = rule(weights[name], gradient, slots[name], rate(step), step + 1,
+                                 0.0 if name in NOT_DECAYED else decay)
+    return {**weights, **{f"{name}/{slot}": values for name in slots
+                          for slot, values in slots[name].items()}}, clipped
 
 
-def train(train_op, steps):
-    """Returns {name: value} of all variables after `steps` steps."""
+def train(train_op, factor, factors):
+    """Takes steps with TensorFlow. Returns {name: value} of all variables."""
     with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        for _ in range(steps):
-            session.run(train_op)
+        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        for *others, last in factors:
+            for size in others:
+                session.run(tf.get_collection("gradient_accumulation")[0].accumulate_op, {factor: size})
+            session.run(train_op, {factor: last})
         return session.run({variable.op.name: variable for variable in tf.global_variables()})
 
 
 def assert_same(computed, expected):
-    # The kernel computes 1 − β₂ in float32. The result is 0.001 · (1 − 1.3e-5), and not 0.001. The variables
-    # move by about 1.
     for name, values in expected.items():
-        atol = 3e-5 if name in START else 1e-12
-        np.testing.assert_allclose(computed[name], values, rtol=2e-5, atol=atol, err_msg=name)
-
-
-def test_the_clipping_norm_is_over_the_slices_of_a_sparse_gradient_before_they_are_added():
-    gradient_of, norm = gradients()
-    summed = np.sqrt(sum((gradient**2).sum() for gradient in gradient_of.values()))
-    assert abs(norm - summed) > 0.1  # so the tests of this file notice a wrong norm
-    _, loss = build_problem()
-    optimization.create_optimizer(loss, use_tpu=False, **SCHEDULE)
-    logged = {tensor.op.name: tensor for tensor in tf.get_collection(optimization.LOGGED_SCALARS)}
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        values = session.run(logged)
-    assert set(values) == {"learning_rate", "gradient_norm"}
-    assert values["learning_rate"] == 0.0
-    np.testing.assert_allclose(values["gradient_norm"], norm, rtol=1e-6)
+        moved = np.abs(values - WEIGHTS.get(name, 0.0)).max()
+        # The kernel computes 1 − β₂ in float32. The result is 0.001 · (1 − 1.3e-5), and not 0.001.
+        assert_allclose(computed[name], values, rtol=2e-5, atol=2e-5 * moved, err_msg=name)
 
 
 @pytest.mark.parametrize("norm, factor", [(0.0, 1.0), (0.5, 1.0), (2.0, 1.0), (8.0, 0.25), (np.inf, np.nan),
                                           (np.nan, np.nan)])
 def test_clipping_factor(norm, factor):
-    with tf.Session() as session:
-        computed = session.run(optimization.clipping_factor(tf.constant(norm), 2.0))
-    np.testing.assert_allclose(computed, factor, rtol=1e-6)
+    assert_allclose(evaluate(optimization.clipping_factor(tf.constant(norm), 2.0)), factor, rtol=1e-6)
 
 
 @pytest.mark.parametrize("clip_norm, limit", [(0.5, 0.5), (0, np.inf)])
 def test_weight_decay_and_clipping_can_be_chosen(clip_norm, limit):
-    _, loss = build_problem()
+    loss, factor = build_problem()
     computed = train(optimization.create_optimizer(
-        loss, use_tpu=False, weight_decay=0.1, clip_norm=clip_norm, **SCHEDULE), 3)
-    assert_same(computed, train_in_numpy(3, clip_norm=limit, decay=0.1))
+        loss, use_tpu=False, weight_decay=0.1, clip_norm=clip_norm, **SCHEDULE), factor, [[1.0]] * 3)
+    assert_same(computed, train_in_numpy(adamw, [[1.0]] * 3, clip_norm=limit, decay=0.1)[0])
 
 
 def test_a_variable_without_a_gradient_is_passed_over():
-    _, loss = build_problem()
+    loss, factor = build_problem()
     tf.get_variable("unused", initializer=[7.0])
-    computed = train(optimization.create_optimizer(loss, use_tpu=False, **SCHEDULE), 3)
-    np.testing.assert_array_equal(computed["unused"], [7.0])
+    computed = train(optimization.create_optimizer(loss, use_tpu=False, **SCHEDULE), factor, [[1.0]] * 3)
+    assert_array_equal(computed["unused"], [7.0])
     assert "unused/adam_m" not in computed
-    assert_same(computed, train_in_numpy(3))
+    assert_same(computed, train_in_numpy(adamw, [[1.0]] * 3)[0])
 
 
 @pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
 def test_a_fork_may_clip_itself_and_call_apply_gradients(use_resource):
-    variables, loss = build_problem(use_resource)
-    global_step = tf.train.get_or_create_global_step()
+    loss, factor = build_problem(use_resource)
+    tvars, global_step = tf.trainable_variables(), tf.train.get_or_create_global_step()
     optimizer = optimization.AdamWeightDecayOptimizer(
         learning_rate=0.05, weight_decay_rate=0.1, exclude_from_weight_decay=[
             "LayerNorm", "layer_norm", "bias"])
     assert isinstance(optimizer, tf.train.Optimizer)
-    tvars = list(variables.values())
     grads, _ = tf.clip_by_global_norm(tf.gradients(loss, tvars), clip_norm=0.5)
     update = optimizer.apply_gradients([*zip(grads, tvars), (None, tvars[0])], global_step=global_step,
                                        name="update")
-    computed = train(tf.group(update, global_step.assign(global_step + 1)), 4)
+    computed = train(tf.group(update, global_step.assign(global_step + 1)), factor, [[1.0]] * 4)
     assert computed["global_step"] == 4  # as published, the caller increments the step
     assert update.name == "update"
-    assert_same(computed, train_in_numpy(4, clip_norm=0.5, rate=lambda step: 0.05, decay=0.1))
+    assert_same(computed, train_in_numpy(adamw, [[1.0]] * 4, lambda step: 0.05, clip_norm=0.5, decay=0.1)[0])
 
 
 def test_the_published_helpers_of_the_optimizer_are_there():
@@ -234,42 +236,7 @@ def test_tpus_are_refused():
         optimization.create_optimizer(tf.constant(1.0), 0.1, 10, 1, use_tpu=True)
 
 
-# --- Every optimizer: a problem with changing gradients, and the same in NumPy ---------------------------
-
-WEIGHTS = {**START, "block/kernel": np.linspace(-1.0, 1.0, 12).reshape(2, 3, 2),
-           "zero/kernel": np.zeros([2, 2])}
-CURVES = {name: np.linspace(-0.5, 1.5, values.size).reshape(values.shape) for name, values in WEIGHTS.items()}
-# The factors of the losses of the micro-batches in 12 steps. In steps with small factors, the gradient norm
-# is below the clipping norm.
-FACTORS = [[size, 2.0 * size, 0.5 * size] for size in (1.0, 0.7, 0.01, 1.3, 0.02, 2.0, 0.9, 1e-4, 0.5, 1.1,
-                                                       0.03, 0.8)]
-
-
-def build_curved_problem(use_resource):
-    """Returns (loss, placeholder of its factor).
-
-    The loss is the sum of curve · (w²/2 + w) over all variables. For the table, the sum is over the rows that
-    are looked up, and ROWS is the curve.
-    """
-    factor = tf.placeholder(tf.float32, [])
-    loss = 0.0
-    for name, values in WEIGHTS.items():
-        variable = tf.get_variable(name, initializer=values.astype(np.float32), use_resource=use_resource)
-        value, curve = (tf.gather(variable, IDS), ROWS) if name == "table" else (variable, CURVES[name])
-        loss += tf.reduce_sum(curve * (value**2 / 2 + value))
-    return loss * factor, factor
-
-
-def clipped_gradients(weights, factors):
-    """Returns ({name: gradient}, whether the gradients were clipped to a global norm of 1) of one step."""
-    gradient_of = {name: CURVES[name] * (values + 1) * np.mean(factors) for name, values in weights.items()}
-    rows = [ROWS * (weights["table"][IDS] + 1) * factor / len(factors) for factor in factors]
-    gradient_of["table"] = np.zeros_like(weights["table"])
-    for each in rows:
-        np.add.at(gradient_of["table"], IDS, each)
-    norm = np.sqrt(sum((gradient**2).sum() for gradient in
-                       [*rows, *(gradient for name, gradient in gradient_of.items() if name != "table")]))
-    return {name: gradient / max(1.0, norm) for name, gradient in gradient_of.items()}, norm > 1
+# --- Every optimizer -------------------------------------------------------------------------------------
 
 
 def adam_moments(slots, prefix, gradient):
@@ -339,7 +306,7 @@ def _ways_of_each_optimizer():
                          list(_ways_of_each_optimizer()))
 def test_twelve_steps_of_an_optimizer_are_its_formula(optimizer, rule, options, use_resource, steps, compiled,
                                                       monkeypatch):
-    loss, factor = build_curved_problem(use_resource)
+    loss, factor = build_problem(use_resource)
     if compiled == "no compiler":
         monkeypatch.setattr(native_kernels, "load_ops", lambda: None)
     if compiled:
@@ -351,32 +318,12 @@ def test_twelve_steps_of_an_optimizer_are_its_formula(optimizer, rule, options, 
         ops = {op.type for op in tf.get_default_graph().get_operations()}
         assert ops & {"ResourceApplyAdam", "BertAdamW", "StatefulPartitionedCall"} == {
             "BertAdamW" if compiled and native_kernels.load_ops() else "ResourceApplyAdam"}
-    shapes = {name: values.shape for name, values in WEIGHTS.items()}
-    weights = {name: values.copy() for name, values in WEIGHTS.items()}
-    slots = {name: np.zeros(shape) for name, shape in optimization.slot_shapes(shapes, optimizer).items()}
-    clipped = []
-    with tf.Session() as session:
-        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-        for step, factors in enumerate(FACTORS, start=1):
-            for size in factors[:steps - 1]:
-                session.run(tf.get_collection("gradient_accumulation")[0].accumulate_op, {factor: size})
-            session.run(train_op, {factor: factors[steps - 1]})
-            gradient_of, was_clipped = clipped_gradients(weights, factors[:steps])
-            clipped.append(was_clipped)
-            for name, gradient in gradient_of.items():
-                own = {slot[len(name) + 1:]: values for slot, values in slots.items()
-                       if slot.startswith(name + "/")}
-                decay = 0.0 if name in NOT_DECAYED else 0.01
-                weights[name] = rule(weights[name], gradient, own, 0.03, step, decay)
-                slots.update({f"{name}/{slot}": values for slot, values in own.items()})
-        computed = session.run({variable.op.name: variable for variable in tf.global_variables()})
+    factors = [of_step[:steps] for of_step in FACTORS]
+    expected, clipped = train_in_numpy(rule, factors, lambda step: 0.03)
     assert 3 <= sum(clipped) <= 9
-    assert computed.pop("global_step") == 12
-    assert set(computed) == {*weights, *slots}
-    for name, values in {**weights, **slots}.items():
-        moved = np.abs(values - WEIGHTS.get(name, 0.0)).max()
-        # `assert_same` explains the tolerance of 2e-5.
-        np.testing.assert_allclose(computed[name], values, rtol=2e-5, atol=2e-5 * moved, err_msg=name)
+    computed = train(train_op, factor, factors)
+    assert computed.pop("global_step") == 12 and set(computed) == set(expected)
+    assert_same(computed, expected)
 
 
 def test_the_table_of_flags_has_the_names_that_the_model_and_the_optimizer_know():
@@ -387,15 +334,14 @@ def test_the_table_of_flags_has_the_names_that_the_model_and_the_optimizer_know(
 
 
 @pytest.mark.parametrize("rule", optimization.OPTIMIZERS.values())
-def test_every_optimizer_is_one_of_tensorflow_and_decays_nothing_unless_asked_to(rule):
+def test_every_optimizer_is_one_of_tensorflow_and_decays_nothing_unless_asked_to(rule, session):
     variable = tf.get_variable("kernel", initializer=np.full([2, 2], 3.0, np.float32))
     optimizer = rule(learning_rate=0.5)
     assert isinstance(optimizer, tf.train.Optimizer)
     update = optimizer.apply_gradients([(tf.zeros([2, 2]), variable)])
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        session.run(update)
-        np.testing.assert_array_equal(session.run(variable), np.full([2, 2], 3.0))
+    session.run(tf.global_variables_initializer())
+    session.run(update)
+    assert_array_equal(session.run(variable), np.full([2, 2], 3.0))
 
 
 def test_the_default_is_adamw_with_the_linear_schedule_and_one_micro_batch():
@@ -404,7 +350,7 @@ def test_the_default_is_adamw_with_the_linear_schedule_and_one_micro_batch():
                              gradient_accumulation_steps=1, layer_decay=1.0, freeze_layers=0,
                              freeze_embeddings=False)):
         with tf.Graph().as_default() as graph:
-            optimization.create_optimizer(build_problem()[1], use_tpu=False, **SCHEDULE, **options)
+            optimization.create_optimizer(build_problem()[0], use_tpu=False, **SCHEDULE, **options)
             graph_defs.append(graph.as_graph_def())
     assert graph_defs[0] == graph_defs[1]
 
@@ -448,15 +394,14 @@ def test_the_global_step_is_counted_after_every_update_and_everything_that_reads
     global_step = tf.get_variable("global_step", shape=[], dtype=tf.int64, initializer=tf.zeros_initializer(),
                                   trainable=False, use_resource=use_resource,
                                   collections=[tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.GLOBAL_STEP])
-    variables, loss = build_problem(use_resource)
-    train_op = optimization.create_optimizer(loss, use_tpu=False, **SCHEDULE)
+    train_op = optimization.create_optimizer(build_problem(use_resource)[0], use_tpu=False, **SCHEDULE)
     graph = tf.get_default_graph()
     handle = graph.get_operation_by_name(global_step.op.name)
     counting = [op for op in graph.get_operations()
                 if op.type in ("AssignAddVariableOp", "AssignAdd") and op.inputs[0].op is handle]
     assert len(counting) == 1
     before = ancestors(counting[0])
-    assert sum(op.type in ("ResourceApplyAdam", "ApplyAdam") for op in before) == len(variables)
+    assert sum(op.type in ("ResourceApplyAdam", "ApplyAdam") for op in before) == len(WEIGHTS)
     rate = graph.get_operation_by_name("learning_rate").inputs[0].op
     assert rate in before
     assert counting[0] is train_op or counting[0] in ancestors(train_op)

@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import random
 import re
 import shutil
 
@@ -10,7 +9,6 @@ import absl.flags
 from helpers import write_json
 import pytest
 from test_docs import common_flags, render_flags
-import tiny
 
 from bertlib.commands import published_files
 
@@ -186,41 +184,17 @@ def test_the_pages_on_12_gb_have_the_memory_of_the_recipe():
 
 # --- Dry runs --------------------------------------------------------------------------------------------
 
-def write_rows(path, rows, separator="\t"):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(separator.join(row) + "\n" for row in rows), encoding="utf-8")
-
-
 def write_data(directory):
-    """Writes 12 training and 4 development examples of a data set for each command, at the paths of
-    download.py."""
-    chance = random.Random(0)
-
-    def text():
-        return tiny.sentence(chance)
-
-    sizes = {"train": 12, "dev": 4}
-    tiny.write_task(directory / "glue" / "MRPC", "mrpc", **sizes)
-    header = ["language", "gold_label", "2", "3", "4", "5", "sentence1", "sentence2"]
-    write_rows(directory / "XNLI" / "xnli.dev.tsv",
-               [header, *(["zh", "neutral", "", "", "", "", text(), text()] for _ in range(4))])
-    write_rows(directory / "XNLI" / "multinli" / "multinli.train.zh.tsv",
-               [["premise", "hypo", "label"], *([text(), text(), "neutral"] for _ in range(12))])
-    (directory / "squad").mkdir()
-    for part, size in sizes.items():
-        questions = [{"id": str(index), "question": "who sees the cat ?",
-                      "answers": [{"text": "bird", "answer_start": 6}]} for index in range(size)]
-        (directory / "squad" / f"{part}-v1.1.json").write_text(json.dumps({"data": [
-            {"title": "t", "paragraphs": [{"context": "a new bird sees the cat .", "qas": questions}]}]}))
-    sentences = ["the O\nman B-PER\nsees O\nstone B-LOC\ngarden I-LOC\n\n"] * 12
-    for part, size in {"train": 12, "valid": 4, "test": 4}.items():
-        write_rows(directory / "conll2003" / f"{part}.txt", [["".join(sentences[:size])]])
-    header = ["", "video-id", "fold-ind", "startphrase", "sent1", "sent2", "gold-source",
-              *(f"ending{index}" for index in range(4)), "label"]
-    for part, size in {"train": 12, "val": 4}.items():
-        rows = [[str(index), "v", "1", text(), text(), "the man", "gold", *(text() for _ in range(4)),
-                 str(index % 4)] for index in range(size)]
-        write_rows(directory / "swag" / f"{part}.csv", [header, *rows], ",")
+    """Writes a data set for each command at the paths of download.py: samples, and a few rows of XNLI."""
+    for path, sample in {"glue/MRPC": "MRPC", "squad": "squad", "swag": "swag", "conll2003": "ner"}.items():
+        shutil.copytree(ROOT / "samples" / sample, directory / path)
+    (directory / "conll2003" / "dev.txt").rename(directory / "conll2003" / "valid.txt")
+    (directory / "XNLI" / "multinli").mkdir(parents=True)
+    (directory / "XNLI" / "xnli.dev.tsv").write_text(
+        "language\tgold_label\t2\t3\t4\t5\tsentence1\tsentence2\n"
+        + "zh\tneutral\t\t\t\t\tthe cat\ta bird\n" * 4)
+    (directory / "XNLI" / "multinli" / "multinli.train.zh.tsv").write_text(
+        "premise\thypo\tlabel\n" + "the cat\ta bird\tneutral\n" * 12)
 
 
 @pytest.fixture(scope="module")
@@ -239,7 +213,7 @@ def workplace(tiny_model, tmp_path_factory):
     return directory
 
 
-# Sizes of the tiny model and of the tiny data sets.
+# Sizes of the tiny model.
 SIZES = ["--max_seq_length=24", "--train_batch_size=8", "--max_steps=2", "--num_train_epochs=4"]
 METRICS = {"mrpc-base": "eval_accuracy", "mrpc-tiny": "eval_f1", "ner-base": "eval_f1", "squad1.1-base": "f1",
            "swag-base": "eval_accuracy", "xnli-chinese": "eval_accuracy"}
@@ -249,7 +223,7 @@ METRICS = {"mrpc-base": "eval_accuracy", "mrpc-tiny": "eval_f1", "ner-base": "ev
 @pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if recipe.stem in METRICS],
                          ids=lambda recipe: recipe.stem)
 def test_a_recipe_trains_and_evaluates(recipe, workplace, scripts):
-    """The data and the weights are tiny, but have the paths of the recipe."""
+    """The data are samples and the weights are tiny, but have the paths of the recipe."""
     script = command_of(recipe)
     sizes = [*SIZES, *(["--max_query_length=8"] if script == "run_squad.py" else [])]
     done = scripts.run(script, f"--flagfile=recipes/{recipe.name}", *sizes, cwd=workplace)

@@ -6,6 +6,7 @@ import pickle
 import shutil
 import unicodedata
 
+from helpers import settings_of, write_json
 from hypothesis import given
 from hypothesis import strategies as st
 import pytest
@@ -13,8 +14,7 @@ import sentencepiece
 from texts import CASES, texts
 import tiny
 
-from bertlib.tasks.classification import classifier_data
-from bertlib.tasks.classification.classifier_features import FeatureRecords
+from bertlib.runs import vocabularies
 import tokenization
 
 SENTENCES = [
@@ -224,50 +224,34 @@ def test_size_may_be_rounded_up(load, tokenizers):
 # --- Features --------------------------------------------------------------------------------------------
 
 
-def test_features_are_the_same_in_any_number_of_processes(tokenizers):
-    examples = [classifier_data.InputExample(str(i), SENTENCES[i % 10] * (i % 3),
-                                             SENTENCES[i % 7] if i % 4 else None, "1")
-                for i in range(2100)]
+def test_workers_get_a_copy_of_the_tokenizer(tokenizers):
     for tokenizer in tokenizers:
         assert type(tokenizer) in tokenization.TOKENIZERS
         copied = pickle.loads(pickle.dumps(tokenizer))
         assert copied.tokenize(SENTENCES[0]) == tokenizer.tokenize(SENTENCES[0])
-    one = list(FeatureRecords(examples, ["0", "1"], 40, tokenizer))
-    assert len(one) == len(examples)
-    assert list(FeatureRecords(examples, ["0", "1"], 40, tokenizer, num_workers=2)) == one
 
 
-@pytest.fixture(scope="module")
-def flags(tmp_path_factory, spm_model_file, tokenizers):
-    """The flags with which run_classifier.py trains a model with random weights."""
-    here = tmp_path_factory.mktemp("classifier")
-    config = here / "bert_config.json"
-    config.write_text(str({**tiny.CONFIG, "num_hidden_layers": 1,
-                           "vocab_size": len(tokenizers[0].vocab)}).replace("'", '"'))
-    data = tiny.write_task(here / "data", "mrpc", train=4, dev=2)
-    return dict(task_name="mrpc", data_dir=data, bert_config_file=config, spm_model_file=spm_model_file,
-                max_seq_length=tiny.SEQ_LENGTH, train_batch_size=4, num_train_epochs=1, do_train=True,
-                do_eval=True)
-
-
-@pytest.mark.parametrize("changes, complaint", [
-    (dict(vocab_file="{model}"), "--vocab_file and --spm_model_file exclude each other"),
+@pytest.mark.parametrize("flags, complaint", [
+    (dict(vocab_file="{words}", spm_model_file="{model}"), "--vocab_file and --spm_model_file exclude"),
     (dict(spm_model_file="none.model"), "--spm_model_file=none.model: there is no such file"),
-    (dict(spm_model_file="{model}"), "vocab.txt is not a SentencePiece model"),
-])
-def test_bad_flags(scripts, flags, tiny_model, tmp_path, changes, complaint):
-    changes = {name: value.format(model=tiny_model.vocab) for name, value in changes.items()}
-    done = scripts.run("run_classifier.py",
-                       *tiny.flags(**{**flags, **changes}, output_dir=tmp_path / "output"), cwd=tmp_path)
-    done.assert_refused(complaint)
-    assert not (tmp_path / "output").exists()
+    (dict(spm_model_file="{words}"), "vocab.txt is not a SentencePiece model")])
+def test_bad_flags(flags, complaint, spm_model_file, tiny_model):
+    given = {name: value.format(model=spm_model_file, words=tiny_model.vocab)
+             for name, value in flags.items()}
+    with pytest.raises((ValueError, FileNotFoundError), match=complaint):
+        vocabularies.load_tokenizer(settings_of(**given))
 
 
 @pytest.mark.slow(reason="two whole runs")
-def test_a_file_whose_name_is_not_utf_8_can_be_used_and_recorded(scripts, flags, tmp_path):
-    odd = shutil.copy(flags["spm_model_file"], tmp_path / os.fsdecode(b"\xff.model"))
+def test_a_file_whose_name_is_not_utf_8_can_be_used_and_recorded(run_script, spm_model_file, tokenizers,
+                                                                 tmp_path):
+    (tmp_path / "odd").mkdir()
+    odd = shutil.copy(spm_model_file, tmp_path / "odd" / os.fsdecode(b"\xff.model"))
+    size = len(tokenizers[0].vocab)
+    write_json(tmp_path / "config.json", {**tiny.CONFIG, "num_hidden_layers": 1, "vocab_size": size})
+    tiny.write_task(tmp_path / "data", "mrpc", train=4, dev=2)
     for phase in ("do_train", "do_eval"):  # the second run reads the record of the first
-        given = {**flags, "spm_model_file": odd, "do_train": False, "do_eval": False, phase: True}
-        done = scripts.run("run_classifier.py", *tiny.flags(**given, output_dir=tmp_path / "output"),
-                           cwd=tmp_path)
+        done = run_script("run_classifier.py", task_name="mrpc", data_dir="data", spm_model_file=odd,
+                          bert_config_file="config.json", max_seq_length=tiny.SEQ_LENGTH, train_batch_size=4,
+                          num_train_epochs=1, output_dir="output", **{phase: True})
         done.assert_success()
