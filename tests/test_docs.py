@@ -272,32 +272,22 @@ def test_make_and_installed_commands_exist(page):
 # --- The house -------------------------------------------------------------------------------------------
 
 
-def test_the_page_on_the_house_has_the_layers_that_are_tested():
-    rows = re.findall(r"^\| (\d+) \| (.*?) \|", text_of(HOUSE), re.MULTILINE)
-    page = [(int(number), room) for number, rooms in rows for room in code_spans(rooms)]
-    assert sorted(page) == sorted((number, room) for number, layer in enumerate(test_rooms.LAYERS, 1)
-                                  for room in layer)
-
-
-def test_the_page_on_the_house_names_each_module():
-    section = text_of(HOUSE).split("\n## Which module does what\n")[1].split("\n## ")[0]
-    page, room = set(), None
-    for first, modules in re.findall(r"^\| (.*?)\| (.*?) \|", section, re.MULTILINE)[1:]:
-        room = next(iter(code_spans(first)), room)
-        page |= {f"{room}.{module}" for module in code_spans(modules)}
-    modules = {module for room in set(test_rooms.FILES) if room.startswith("bertlib")
-               for module in test_rooms.modules_of(room)}
-    assert page == modules - set(test_rooms.FILES)
-
-
-def test_the_page_of_tf1_names_each_module():
-    section = text_of(OF_TF1).split("\n## Map of modules\n")[1].split("\n## ")[0]
-    page, folder = set(), None
+def modules_in_table(page, heading):
+    """Returns the modules, with their folders, in the table below a heading."""
+    section = text_of(page).split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    found, folder = set(), None
     for first, modules in re.findall(r"^\| (.*?)\| (.*?) \|", section, re.MULTILINE)[1:]:
         folder = next(iter(code_spans(first)), folder)
-        page |= {f"tf1.{folder}.{module}" for module in code_spans(modules)}
-    modules = {module for room in test_rooms.TF1 for module in test_rooms.modules_of(room)}
-    assert page == modules - test_rooms.TF1
+        found |= {f"{folder}.{module}" for module in code_spans(modules)}
+    return found
+
+
+def test_the_pages_on_the_house_and_on_tf1_name_each_module():
+    ours, tf1 = ({module for room in rooms for module in test_rooms.modules_of(room)} - set(test_rooms.FILES)
+                 for rooms in ([room for room in test_rooms.FILES if room.startswith("bertlib")],
+                               test_rooms.TF1))
+    assert modules_in_table(HOUSE, "Which module does what") == ours
+    assert {f"tf1.{module}" for module in modules_in_table(OF_TF1, "Map of modules")} == tf1
 
 
 def test_paths_on_the_page_of_tf1_exist():
