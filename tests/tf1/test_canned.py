@@ -1,15 +1,17 @@
 """Estimators with a built-in model: names of their variables, and losses, metrics and logits in NumPy."""
 
 import numpy as np
+from numpy.testing import assert_allclose
 import pytest
 
 import tf1 as tf
 
+estimator = tf.estimator
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(12, 3)).astype(np.float32)
 WEIGHTS = RNG.uniform(0.5, 2.0, 12).astype(np.float32)
 CATEGORY = np.arange(12) % 3
-COMBINED = tf.estimator.DNNLinearCombinedClassifier
+COMBINED = estimator.DNNLinearCombinedClassifier
 NAMES = {2: ["no", "yes"], 3: ["a", "b", "c"]}
 
 
@@ -19,15 +21,15 @@ def labels_of(n_classes):
 
 def classifier(directory, n_classes, **more):
     columns = [tf.feature_column.numeric_column("x", shape=(3,))]
-    return tf.estimator.DNNClassifier([4, 5], columns, directory, n_classes, weight_column="weight",
-                                      **more)
+    return estimator.DNNClassifier([4, 5], columns, directory, n_classes, weight_column="weight",
+                                   **more)
 
 
 def inputs(n_classes, names=None):
     labels = labels_of(n_classes)
     labels = labels if names is None else np.array(names)[labels]
-    return tf.estimator.inputs.numpy_input_fn({"x": X, "weight": WEIGHTS}, labels, batch_size=6,
-                                              num_epochs=None, shuffle=False)
+    return estimator.inputs.numpy_input_fn({"x": X, "weight": WEIGHTS}, labels, batch_size=6,
+                                           num_epochs=None, shuffle=False)
 
 
 def dnn_logits(model):
@@ -54,20 +56,20 @@ def test_it_learns_and_its_loss_and_metrics_are_those_of_its_weights(tmp_path):
     truth, guess = labels_of(2), logits.argmax(1)
     losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(12), truth]
     found = model.evaluate(inputs(2, names), steps=2)
-    np.testing.assert_allclose(found["accuracy"], np.average(guess == truth, weights=WEIGHTS), rtol=1e-5)
-    np.testing.assert_allclose(found["average_loss"], np.average(losses, weights=WEIGHTS), rtol=1e-4)
+    assert_allclose(found["accuracy"], np.average(guess == truth, weights=WEIGHTS), rtol=1e-5)
+    assert_allclose(found["average_loss"], np.average(losses, weights=WEIGHTS), rtol=1e-4)
     # The loss of a batch is the sum over its examples, and the loss of the evaluation is the mean over the
     # batches.
-    np.testing.assert_allclose(found["loss"], (losses * WEIGHTS).sum() / 2, rtol=1e-4)
+    assert_allclose(found["loss"], (losses * WEIGHTS).sum() / 2, rtol=1e-4)
     assert found["accuracy"] > 0.8
     share = np.average(truth, weights=WEIGHTS)
-    np.testing.assert_allclose(found["label/mean"], share, rtol=1e-5)
-    np.testing.assert_allclose(found["accuracy_baseline"], max(share, 1 - share), rtol=1e-5)
+    assert_allclose(found["label/mean"], share, rtol=1e-5)
+    assert_allclose(found["accuracy_baseline"], max(share, 1 - share), rtol=1e-5)
     assert {"precision", "recall", "auc", "auc_precision_recall", "prediction/mean"} < set(found)
-    predicted = list(model.predict(tf.estimator.inputs.numpy_input_fn({"x": X}, shuffle=False)))
+    predicted = list(model.predict(estimator.inputs.numpy_input_fn({"x": X}, shuffle=False)))
     assert [row["classes"].tolist() for row in predicted] == [[names[number].encode()] for number in guess]
     chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    np.testing.assert_allclose([row["probabilities"] for row in predicted], chances, rtol=1e-4)
+    assert_allclose([row["probabilities"] for row in predicted], chances, rtol=1e-4)
 
 
 @pytest.mark.slow(reason="trains once more")
@@ -77,14 +79,14 @@ def test_without_names_classes_are_numbers_and_it_is_exported(tmp_path):
     assert {"dnn/hiddenlayer_0/batchnorm_0/gamma", "dnn/hiddenlayer_1/batchnorm_1/moving_mean"} < set(
         model.get_variable_names())
     assert abs(model.get_variable_value("dnn/hiddenlayer_0/batchnorm_0/moving_mean")).max() > 0
-    receiver = tf.estimator.export.build_parsing_serving_input_receiver_fn(
+    receiver = estimator.export.build_parsing_serving_input_receiver_fn(
         {"x": tf.FixedLenFeature([3], tf.float32)})
     path = model.export_saved_model(str(tmp_path / "export"), receiver).decode()
     example = tf.train.Example()
     example.features.feature["x"].float_list.value.extend(X[0])
     found = tf.contrib.predictor.from_saved_model(path)({"inputs": [example.SerializeToString()] * 2})
     assert found["classes"].tolist() == [[b"0", b"1", b"2"]] * 2
-    np.testing.assert_allclose(found["scores"].sum(1), 1, rtol=1e-6)
+    assert_allclose(found["scores"].sum(1), 1, rtol=1e-6)
 
 
 def wide_columns():
@@ -94,10 +96,10 @@ def wide_columns():
 
 def trained_wide(model, n_classes, steps):
     x = {"x": X, "c": CATEGORY}
-    model.train(tf.estimator.inputs.numpy_input_fn(x, labels_of(n_classes), 12, None, shuffle=False),
+    model.train(estimator.inputs.numpy_input_fn(x, labels_of(n_classes), 12, None, shuffle=False),
                 steps=steps)
     return np.array([row["logits"] for row in model.predict(
-        tf.estimator.inputs.numpy_input_fn(x, shuffle=False))])
+        estimator.inputs.numpy_input_fn(x, shuffle=False))])
 
 
 LINEAR = {f"linear/linear_model/{name}{slot}" for name in ("x/weights", "c/weights", "bias_weights")
@@ -105,10 +107,10 @@ LINEAR = {f"linear/linear_model/{name}{slot}" for name in ("x/weights", "c/weigh
 
 
 def test_a_linear_model_learns():
-    model = tf.estimator.LinearClassifier(wide_columns(), n_classes=3)
+    model = estimator.LinearClassifier(wide_columns(), n_classes=3)
     logits = trained_wide(model, 3, 60)
     assert set(model.get_variable_names()) == {"global_step", *LINEAR}
-    np.testing.assert_allclose(logits, linear_logits(model), atol=1e-5)
+    assert_allclose(logits, linear_logits(model), atol=1e-5)
     assert (logits.argmax(1) == labels_of(3)).mean() > 0.8
 
 
@@ -120,12 +122,12 @@ def test_a_wide_and_deep_model_adds_both_logits_and_trains_each_part_with_its_op
     assert set(model.get_variable_names()) == {"global_step", *LINEAR, *(
         f"dnn/{layer}/{kind}{slot}" for layer in ("hiddenlayer_0", "hiddenlayer_1", "logits")
         for kind in ("kernel", "bias") for slot in ("", "/Adagrad"))}
-    np.testing.assert_allclose(logits, dnn_logits(model) + linear_logits(model), atol=1e-5)
+    assert_allclose(logits, dnn_logits(model) + linear_logits(model), atol=1e-5)
     # Both biases have the same gradient g. The first step of both optimizers is rate * g / sqrt(0.1 + g^2).
     bias = model.get_variable_value("dnn/logits/bias")
     assert bias != 0 and model.get_variable_value("global_step") == 1
     found = model.get_variable_value("linear/linear_model/bias_weights")
-    np.testing.assert_allclose(found, 5 * bias, rtol=1e-4)
+    assert_allclose(found, 5 * bias, rtol=1e-4)
 
 
 @pytest.mark.parametrize(("make", "message"), [

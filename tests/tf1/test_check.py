@@ -1,6 +1,7 @@
 """`python -m tf1 --check`: code in programs of 2018 that it reports, and code that it does not report."""
 
 import os
+import re
 import signal
 import sys
 
@@ -12,111 +13,234 @@ from tf1._check import checker, modules, rules, syntax
 from tf1._names import tensorflow_names
 from tf1._run import rewriting
 
-# (content of a file, text of the report). The report is about the last line of the content.
-PYTHON2 = [
-    ('print "a" % 1', '`print "a" % 1`: print is a function; write `print("a" % 1)`'),
-    ("print x,", 'write `print(x, end=" ")`'),
-    ("print >>f, x, 1", "write `print(x, 1, file=f)`"),
-    ("if x: print [1]; y = 2\nprint 'z'", "write `print('z')`"),
-    ("try:\n  pass\nexcept (A, B), e: pass", "write `except (A, B) as e:`"),
-    ("if node.op in ['Variable', 'VariableV2']: pass",
-     "the ops of variables are not those of TensorFlow 1; write `python -m tf1 --reference_variables`"),
-    ("raise ValueError, 'bad'", "write `raise ValueError('bad')`"),
-    ("raise ValueError, 'bad', trace", "write `raise ValueError('bad').with_traceback(trace)`"),
-    ("raise 'bad'", "write `raise RuntimeError('bad')`"),
-    ("exec code in space", "write `exec(code, space)`"),
-    ("y = `x`", "write `repr(x)`"),
-    ("if x <> y: pass", "<> is gone; write `!=`"),
-    ("mode = 0755", "write `0o755`"),
-    ("number = 10L", "write `10`"),
-    ('s = ur"\\d"', 'write `r""`'),
-    ("f = lambda (a, b): a", "a lambda cannot unpack its parameters"),
-    ("def f(a, (b, c)): pass", "`(b, c)`: a function cannot unpack its parameters"),
-    ("if x:\n\ty = 1\n        z = 2", "tabs and spaces are mixed"),
-    ("for i in xrange(9): pass", "`xrange`: Python 3 has no builtin of this name; write `range`"),
-    ("isinstance(x, unicode)", "write `str`"),
-    ("for k, v in d.iteritems(): pass", "`.iteritems()` is gone; write `d.items()`"),
-    ("d.has_key('a')", "write `'a' in d`"),
-    ("d.keys()[0]", "`d.keys()[0]`: .keys() is not a list; write `list(d.keys())[0]`"),
-    ("d.keys().sort()", "write `sorted(d.keys())`"),
-    ("a.items() + b.items()", "write `list(a.items()) + list(b.items())`"),
-    ("x = map(int, y)\nx[0]", "write `list(x)[0]`"),
-    ("len(filter(None, x))", "write `len(list(filter(None, x)))`"),
-    ("import random\norder = range(9)\nrandom.shuffle(order)", "range(…) is not a list"),
-    ("for i in range(n / 2): pass", "`n / 2` in range: the result is a float; write `n // 2`"),
-    ("x[:len(x) / 2]", "write `len(x) // 2`"),
-    ("print >>f, x", "write `print(x, file=f)`"),
-    ("print('%d') % 3", "write `print('%d' % 3)`"),
-    ("x.sort(lambda a, b: a - b)", "write `key=functools.cmp_to_key(lambda a, b: a - b)`"),
-    ("str(x).decode('utf-8')", "write `str(x)`"),
-    ("import cPickle as pickle", "`import cPickle`: the module has another name; write `import pickle`"),
-    ("from urlparse import urljoin", "write `from urllib.parse import urljoin`"),
-    ("import urllib\nurllib.urlencode(x)", "write `urllib.parse.urlencode`"),
-    ("import sys\nsys.maxint", "write `sys.maxsize`"),
-    ("from itertools import izip", "write `zip`"),
-    ("class X(object):\n  def __iter__(self): return self\n  def next(self): pass",
-     "write `def __next__(self)`"),
-]
-PYTHON3 = [
-    ("from collections import Mapping", "write `from collections.abc import Mapping`"),
-    ("import collections\ncollections.Sequence", "gone since Python 3.10; write `collections.abc.Sequence`"),
-    ("import time\ntime.clock()", "write `time.perf_counter`"),
-    ("from fractions import gcd", "write `from math import gcd`"),
-    ("import json\njson.loads(x, encoding='utf-8')", "json functions have no argument encoding"),
-    ("x.cuda(async=True)", "async is a keyword since 3.7"),
-    ("def f():\n  yield 1\n  raise StopIteration", "write `return`"),
-    ("import inspect\ninspect.getargspec(f).keywords", "write `inspect.getfullargspec(f).varkw`"),
-    ("import inspect\ndef f(g):\n  spec = inspect.getfullargspec(g)\n  return spec.keywords",
-     "`spec.keywords`: inspect.getfullargspec calls this field varkw; write `spec.varkw`"),
-    ("thread.isAlive()", "write `thread.is_alive()`"),
-    ("if x == 1\n  pass", "Python 3 does not parse this"),
-]
-PACKAGES = [
-    ("import numpy as np\nnp.int", "`np.int`: NumPy has no int; write `int`"),
-    ("import numpy\nnumpy.NaN", "write `np.nan`"),
-    ("from numpy import product", "NumPy has no product; write `np.prod`"),
-    ("import numpy as np\nnp.array(map(int, x))", "write `np.array(list(map(int, x)))`"),
-    ("import numpy as np\nnp.fromstring(x, np.uint8)", "write `np.frombuffer(x, np.uint8)`"),
-    ("import numpy as np\nnp.load('x.npy').item()", "write `allow_pickle=True` as well"),
-    ("import tensorflow as tf\ntf.pack([1])", "write `tf.stack`"),
-    ("import tensorflow as tf\ntf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.info)",
-     "`tf.compat.v1.logging.info` is a function; write `tf.compat.v1.logging.INFO`"),
-    ("import tensorflow as tf\ntf.contrib.cluster_resolver.TPUClusterResolver(FLAGS.tpu_name)",
-     "TPUs are not supported; write `if FLAGS.use_tpu:` before it"),
-    ("import tensorflow as tf\ntf.saved_model.load(path)", "write `tf.compat.v2.saved_model.load(path)`"),
-    ("import tensorflow as tf\nif not use_tpu:\n  tf.contrib.nothing", "tf.contrib is gone"),
-    ("import tensorflow as tf\nif use_tpu or x:\n  tf.contrib.nothing", "tf.contrib is gone"),
-    ("import tensorflow as tf\nif tpu is None:\n  tf.contrib.nothing", "tf.contrib is gone"),
-    ("import tensorflow as tf\ndef metric_fn(loss, ids):\n  return {'a': tf.metrics.mean(loss), 'b': loss}",
-     "`'b': loss`: a metric must be a pair (value, update op); write `tf.metrics.mean(loss)`"),
-    ("import tensorflow as tf\ndef metric_fn(loss):\n  guess = tf.argmax(loss)\n  return {'b': guess}",
-     "write `tf.metrics.mean(guess)`"),
-    ("tags = graph.get_tensor_by_name('loss/ReverseSequence_1:0')", "TensorFlow chose this name, and"),
-    ("NAME = 'crf/cond/Merge_1'\ngraph.get_operation_by_name(NAME)", 'write `tf.identity(x, name="…")`'),
-    ("graph.get_tensor_by_name('w/read:0')", "the ops of variables are not those of TensorFlow 1; write "
-                                             "`python"),
-    ("import tensorflow as tf\ntf.contrib.graph_editor.connect(a, b)", "tf.contrib is gone; write"),
-    ("import tensorflow as tf\ntf.contrib.seq2seq.AttentionWrapper(cell, attention)",
-     "tf1 does not provide tf.contrib.seq2seq.AttentionWrapper; write tf.keras.layers"),
-    ("from tensorflow.contrib import seq2seq\nseq2seq.dynamic_decode(decoder)",
-     "tf1 does not provide tf.contrib.seq2seq.dynamic_decode"),
-    ("import tensorflow as tf\ntf.contrib.predictor.nothing",
-     "`tf.contrib.predictor.nothing`: tf1 provides only these names of tf.contrib.predictor: "),
-    ("import tensorflow as tf\ntf.contrib.learn.DNNClassifier()", "tf.contrib is gone; write tf.estimator"),
-    ("import tensorflow as tf\ndef f():\n  return tf.nothing.like_it", "tf1 has no tf.nothing"),
-    ("import tensorflow as tf\ntf.random.set_seed(1)", "write `tf.compat.v2.random.set_seed`"),
-    ("import tensorflow.compat.v1 as tf\nlayers = tf.layers\nlayers.nothing", "tf.layers"),
-    ("from tensorflow.contrib.learn import nothing", "write tf.estimator"),
-    ("import tensorflow.nothing.at_all", "tf1 has no tf.nothing"),
-    ("from tensorflow.python.training import FileWriter", "write `tf.summary.FileWriter`"),
-    ("import tensorflow as tf\ntf.contrib.tpu.TPUEstimator(f, use_tpu=True)", "TPUs are not supported"),
-    ("import tensorflow as tf\ntf.contrib.tpu.RunConfig(cluster=f())", "write `cluster=None`"),
-    ("import no_such_package.part", "no_such_package is neither installed nor in the folder of the file; "
-                                    "write `pip install` with"),
-    ("from sklearn.externals import joblib", "write `import joblib`"),
-    ("import yaml\nyaml.load(f)", "write `yaml.safe_load(f)`"),
-    ("import pandas as pd\ntable.ix[3]", "pandas has no .ix"),
-]
+# Code, and after "=> " the text of the report on the last line of the code.
+REPORTED = r'''
+print "a" % 1
+=> `print "a" % 1`: print is a function; write `print("a" % 1)`
+print x,
+=> write `print(x, end=" ")`
+print >>f, x, 1
+=> write `print(x, 1, file=f)`
+if x: print [1]; y = 2
+print 'z'
+=> write `print('z')`
+try:
+  pass
+except (A, B), e: pass
+=> write `except (A, B) as e:`
+if node.op in ['Variable', 'VariableV2']: pass
+=> the ops of variables are not those of TensorFlow 1; write `python -m tf1 --reference_variables`
+raise ValueError, 'bad'
+=> write `raise ValueError('bad')`
+raise ValueError, 'bad', trace
+=> write `raise ValueError('bad').with_traceback(trace)`
+raise 'bad'
+=> write `raise RuntimeError('bad')`
+exec code in space
+=> write `exec(code, space)`
+y = `x`
+=> write `repr(x)`
+if x <> y: pass
+=> <> is gone; write `!=`
+mode = 0755
+=> write `0o755`
+number = 10L
+=> write `10`
+s = ur"\d"
+=> write `r""`
+f = lambda (a, b): a
+=> a lambda cannot unpack its parameters
+def f(a, (b, c)): pass
+=> `(b, c)`: a function cannot unpack its parameters
+for i in xrange(9): pass
+=> `xrange`: Python 3 has no builtin of this name; write `range`
+isinstance(x, unicode)
+=> write `str`
+for k, v in d.iteritems(): pass
+=> `.iteritems()` is gone; write `d.items()`
+d.has_key('a')
+=> write `'a' in d`
+d.keys()[0]
+=> `d.keys()[0]`: .keys() is not a list; write `list(d.keys())[0]`
+d.keys().sort()
+=> write `sorted(d.keys())`
+a.items() + b.items()
+=> write `list(a.items()) + list(b.items())`
+x = map(int, y)
+x[0]
+=> write `list(x)[0]`
+len(filter(None, x))
+=> write `len(list(filter(None, x)))`
+import random
+order = range(9)
+random.shuffle(order)
+=> range(…) is not a list
+for i in range(n / 2): pass
+=> `n / 2` in range: the result is a float; write `n // 2`
+x[:len(x) / 2]
+=> write `len(x) // 2`
+print >>f, x
+=> write `print(x, file=f)`
+print('%d') % 3
+=> write `print('%d' % 3)`
+x.sort(lambda a, b: a - b)
+=> write `key=functools.cmp_to_key(lambda a, b: a - b)`
+str(x).decode('utf-8')
+=> write `str(x)`
+import cPickle as pickle
+=> `import cPickle`: the module has another name; write `import pickle`
+from urlparse import urljoin
+=> write `from urllib.parse import urljoin`
+import urllib
+urllib.urlencode(x)
+=> write `urllib.parse.urlencode`
+import sys
+sys.maxint
+=> write `sys.maxsize`
+from itertools import izip
+=> write `zip`
+class X(object):
+  def __iter__(self): return self
+  def next(self): pass
+=> write `def __next__(self)`
+from collections import Mapping
+=> write `from collections.abc import Mapping`
+import collections
+collections.Sequence
+=> gone since Python 3.10; write `collections.abc.Sequence`
+import time
+time.clock()
+=> write `time.perf_counter`
+from fractions import gcd
+=> write `from math import gcd`
+import json
+json.loads(x, encoding='utf-8')
+=> json functions have no argument encoding
+x.cuda(async=True)
+=> async is a keyword since 3.7
+def f():
+  yield 1
+  raise StopIteration
+=> write `return`
+import inspect
+inspect.getargspec(f).keywords
+=> write `inspect.getfullargspec(f).varkw`
+import inspect
+def f(g):
+  spec = inspect.getfullargspec(g)
+  return spec.keywords
+=> `spec.keywords`: inspect.getfullargspec calls this field varkw; write `spec.varkw`
+thread.isAlive()
+=> write `thread.is_alive()`
+if x == 1
+  pass
+=> Python 3 does not parse this
+import numpy as np
+np.int
+=> `np.int`: NumPy has no int; write `int`
+import numpy
+numpy.NaN
+=> write `np.nan`
+from numpy import product
+=> NumPy has no product; write `np.prod`
+import numpy as np
+np.array(map(int, x))
+=> write `np.array(list(map(int, x)))`
+import numpy as np
+np.fromstring(x, np.uint8)
+=> write `np.frombuffer(x, np.uint8)`
+import numpy as np
+np.load('x.npy').item()
+=> write `allow_pickle=True` as well
+import tensorflow as tf
+tf.pack([1])
+=> write `tf.stack`
+import tensorflow as tf
+tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.info)
+=> `tf.compat.v1.logging.info` is a function; write `tf.compat.v1.logging.INFO`
+import tensorflow as tf
+tf.contrib.cluster_resolver.TPUClusterResolver(FLAGS.tpu_name)
+=> TPUs are not supported; write `if FLAGS.use_tpu:` before it
+import tensorflow as tf
+tf.saved_model.load(path)
+=> write `tf.compat.v2.saved_model.load(path)`
+import tensorflow as tf
+if not use_tpu:
+  tf.contrib.nothing
+=> tf.contrib is gone
+import tensorflow as tf
+if use_tpu or x:
+  tf.contrib.nothing
+=> tf.contrib is gone
+import tensorflow as tf
+if tpu is None:
+  tf.contrib.nothing
+=> tf.contrib is gone
+import tensorflow as tf
+def metric_fn(loss, ids):
+  return {'a': tf.metrics.mean(loss), 'b': loss}
+=> `'b': loss`: a metric must be a pair (value, update op); write `tf.metrics.mean(loss)`
+import tensorflow as tf
+def metric_fn(loss):
+  guess = tf.argmax(loss)
+  return {'b': guess}
+=> write `tf.metrics.mean(guess)`
+tags = graph.get_tensor_by_name('loss/ReverseSequence_1:0')
+=> TensorFlow chose this name, and
+NAME = 'crf/cond/Merge_1'
+graph.get_operation_by_name(NAME)
+=> write `tf.identity(x, name="…")`
+graph.get_tensor_by_name('w/read:0')
+=> the ops of variables are not those of TensorFlow 1; write `python
+import tensorflow as tf
+tf.contrib.graph_editor.connect(a, b)
+=> tf.contrib is gone; write
+import tensorflow as tf
+tf.contrib.seq2seq.AttentionWrapper(cell, attention)
+=> tf1 does not provide tf.contrib.seq2seq.AttentionWrapper; write tf.keras.layers
+from tensorflow.contrib import seq2seq
+seq2seq.dynamic_decode(decoder)
+=> tf1 does not provide tf.contrib.seq2seq.dynamic_decode
+import tensorflow as tf
+tf.contrib.predictor.nothing
+=> `tf.contrib.predictor.nothing`: tf1 provides only these names of tf.contrib.predictor:
+import tensorflow as tf
+tf.contrib.learn.DNNClassifier()
+=> tf.contrib is gone; write tf.estimator
+import tensorflow as tf
+def f():
+  return tf.nothing.like_it
+=> tf1 has no tf.nothing
+import tensorflow as tf
+tf.random.set_seed(1)
+=> write `tf.compat.v2.random.set_seed`
+import tensorflow.compat.v1 as tf
+layers = tf.layers
+layers.nothing
+=> tf.layers
+from tensorflow.contrib.learn import nothing
+=> write tf.estimator
+import tensorflow.nothing.at_all
+=> tf1 has no tf.nothing
+from tensorflow.python.training import FileWriter
+=> write `tf.summary.FileWriter`
+import tensorflow as tf
+tf.contrib.tpu.TPUEstimator(f, use_tpu=True)
+=> TPUs are not supported
+import tensorflow as tf
+tf.contrib.tpu.RunConfig(cluster=f())
+=> write `cluster=None`
+import no_such_package.part
+=> no_such_package is neither installed nor in the folder of the file; write `pip install` with
+from sklearn.externals import joblib
+=> write `import joblib`
+import yaml
+yaml.load(f)
+=> write `yaml.safe_load(f)`
+import pandas as pd
+table.ix[3]
+=> pandas has no .ix
+'''
 
 
 def check(path, capsys):
@@ -131,7 +255,9 @@ def report(text, tmp_path, capsys, name="script.py"):
     return [line.partition(f"{name}:")[2] for line in check(tmp_path / name, capsys)[1][:-1]]
 
 
-@pytest.mark.parametrize("text, message", [*PYTHON2, *PYTHON3, *PACKAGES],
+@pytest.mark.parametrize("text, message", [
+    *re.findall(r"(?<=\n)((?s:.+?))\n=> (.+)", REPORTED),
+    ("if x:\n\ty = 1\n        z = 2", "tabs and spaces are mixed")],
                          ids=lambda value: value.splitlines()[-1].strip().replace(" ", "_")[:30])
 def test_a_line_that_will_not_run_is_told(text, message, tmp_path, capsys):
     last = f"{len(text.splitlines())}: "
@@ -444,20 +570,31 @@ def test_a_name_is_reported_exactly_if_it_cannot_be_used(name, tmp_path, capsys)
     assert bool(report(f"{SET_UP}{name}\n", tmp_path, capsys)) is not works
 
 
-IMPORTS = [
-    "from google.cloud import storage", "import google.cloud.storage",
-    "from google.protobuf import text_format", "import google.nothing",
-    "from google import nothing", "import scipy.sparse.linalg.eigen.arpack",
-    "from scipy.sparse.linalg import eigsh", "from six.moves import cPickle",
-    "import six.moves.urllib.request", "from collections import OrderedDict",
-    "from collections import Nothing", "import xml.nothing",
-    "import horovod.tensorflow as hvd", "from horovod.tensorflow import allgather",
-    "from tensorflow_hub import LatestModuleExporter", "from bert import modeling",
-    "from bert import nothing",
-    "import tensorflow.python.keras.layers.recurrent",
-    "from tensorflow.python.keras.layers import Nothing",
-    "from tensorflow.contrib.keras.python.keras.layers import LSTM", "import tensorflow.python.keras.nothing",
-    "from tensorflow.contrib.crf.python.ops import crf", "from tensorflow.python.framework import ops"]
+IMPORTS = '''
+from google.cloud import storage
+import google.cloud.storage
+from google.protobuf import text_format
+import google.nothing
+from google import nothing
+import scipy.sparse.linalg.eigen.arpack
+from scipy.sparse.linalg import eigsh
+from six.moves import cPickle
+import six.moves.urllib.request
+from collections import OrderedDict
+from collections import Nothing
+import xml.nothing
+import horovod.tensorflow as hvd
+from horovod.tensorflow import allgather
+from tensorflow_hub import LatestModuleExporter
+from bert import modeling
+from bert import nothing
+import tensorflow.python.keras.layers.recurrent
+from tensorflow.python.keras.layers import Nothing
+from tensorflow.contrib.keras.python.keras.layers import LSTM
+import tensorflow.python.keras.nothing
+from tensorflow.contrib.crf.python.ops import crf
+from tensorflow.python.framework import ops
+'''.strip().split("\n")
 
 
 @pytest.mark.parametrize("statement", IMPORTS)

@@ -8,11 +8,14 @@ import types
 
 from graphs import names, normal, run
 import numpy as np
+from numpy.testing import assert_allclose, assert_array_equal
 import pytest
+import tiny
 
 import tf1 as tf
 
 framework = tf.contrib.framework
+layers = tf.contrib.layers
 
 # --- Scopes of arguments -----------------------------------------------------------------------------------
 
@@ -51,7 +54,6 @@ def test_a_scope_refuses(scope, arguments, error, message):
 
 
 def test_the_layers_take_scopes(graph):
-    layers = tf.contrib.layers
     with framework.arg_scope([layers.fully_connected], activation_fn=None, biases_initializer=None):
         assert layers.fully_connected(tf.ones([2, 3]), 4).op.type != "Relu"
     assert names(framework.get_model_variables()) == ["fully_connected/weights"]
@@ -109,11 +111,8 @@ def test_what_is_no_variable_is_refused(graph):
 def checkpoint(tmp_path_factory):
     """The path of a checkpoint with w = [[0, 1, 2], [3, 4, 5]] and b = [7]."""
     folder = tmp_path_factory.mktemp("saved")
-    with tf.Graph().as_default(), tf.Session() as session:
-        tf.get_variable("w", initializer=np.arange(6.0).reshape(2, 3).astype(np.float32))
-        tf.get_variable("b", initializer=[7.0])
-        session.run(tf.global_variables_initializer())
-        tf.train.Saver().save(session, str(folder / "model.ckpt"))
+    tiny.write_tensorflow(folder / "model.ckpt", {
+        "w": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.float32([7])})
     odd = folder.rename(folder.with_name("saved[1]"))  # this path must not be read as a glob pattern
     return str(odd / "model.ckpt")
 
@@ -133,7 +132,7 @@ def assigned(assign, checkpoint, variables=None, **options):
 @pytest.mark.parametrize("assign", ["assign_from_checkpoint", "assign_from_checkpoint_fn"])
 def test_values_come_from_a_checkpoint(assign, checkpoint):
     found = assigned(assign, checkpoint)
-    np.testing.assert_array_equal(found["w"], [[0, 1, 2], [3, 4, 5]])
+    assert_array_equal(found["w"], [[0, 1, 2], [3, 4, 5]])
     assert found["b"] == [7]
     renamed = assigned(assign, checkpoint, {"x": [1]}, which=lambda found: {"b": next(iter(found))})
     assert renamed["x"] == [7]
@@ -149,7 +148,7 @@ def test_values_of_another_shape(checkpoint):
         with pytest.raises(ValueError, match=r"w has the shape \[2, 3\] in the checkpoint .* in the graph"):
             assigned(assign, checkpoint, {"w": shape})
     found = assigned("assign_from_checkpoint_fn", checkpoint, {"w": [3, 2]}, reshape_variables=True)
-    np.testing.assert_array_equal(found["w"], [[0, 1], [2, 3], [4, 5]])
+    assert_array_equal(found["w"], [[0, 1], [2, 3], [4, 5]])
 
 
 def test_of_nothing_there_is_no_function(checkpoint, graph):
@@ -164,7 +163,7 @@ def test_slices_of_a_variable_get_their_parts(checkpoint):
         parts = list(tf.get_variable("w", [2, 3], partitioner=tf.fixed_size_partitioner(2)))
         assert len(parts) == 2
         session.run(*framework.assign_from_checkpoint(checkpoint, parts))
-        np.testing.assert_array_equal(np.concatenate(session.run(parts)), [[0, 1, 2], [3, 4, 5]])
+        assert_array_equal(np.concatenate(session.run(parts)), [[0, 1, 2], [3, 4, 5]])
 
 
 def test_values_by_name():
@@ -172,7 +171,7 @@ def test_values_by_name():
         weight = tf.get_variable("w", [2])
         framework.assign_from_values_fn({"w": [3.0, 4.0]})(tf.get_default_session())
         return tf.identity(tf.get_default_session().run(weight))
-    np.testing.assert_array_equal(run(build), [3, 4])
+    assert_array_equal(run(build), [3, 4])
 
 
 # --- tf-slim -----------------------------------------------------------------------------------------------
@@ -184,7 +183,7 @@ def test_without_tf_slim_the_error_names_it(monkeypatch):
     with pytest.raises(AttributeError, match=r"slim\.conv2d: .* pip install tf-slim\.$"):
         slim.conv2d  # noqa: B018
     with pytest.raises(AttributeError, match=r"layers\.conv2d: .* Use tf\.layers, .*pip install tf-slim"):
-        tf.contrib.layers.conv2d  # noqa: B018
+        layers.conv2d  # noqa: B018
 
 
 PACKAGE = {
@@ -218,14 +217,14 @@ def package(tmp_path, monkeypatch):
 def test_with_tf_slim_its_names_are_found():
     from tensorflow.contrib import slim
     assert slim.conv2d() == 1 and "conv2d" in dir(tf.contrib.layers)
-    assert tf.contrib.layers.conv2d is slim.conv2d and slim.layers.conv2d is slim.conv2d
-    assert tf.contrib.layers.flatten is not slim.layers.flatten  # tf1's own function has priority
+    assert layers.conv2d is slim.conv2d and slim.layers.conv2d is slim.conv2d
+    assert layers.flatten is not slim.layers.flatten  # tf1's own function has priority
     assert tf.contrib.training.create_train_op() == "op"
     from tensorflow.contrib.slim.nets import resnet
     from tensorflow.contrib.slim.python.slim.data import flatten
     assert slim.nets.resnet == resnet == "resnet" and flatten() == "theirs"
     with pytest.raises(AttributeError, match=r"layers\.no_such: tf\.contrib is gone\. Use tf\.layers"):
-        tf.contrib.layers.no_such  # noqa: B018
+        layers.no_such  # noqa: B018
     with pytest.raises(AttributeError, match=r"slim\.no_such: .* the package tf-slim has no such name"):
         slim.no_such  # noqa: B018
 
@@ -281,21 +280,21 @@ def test_small_functions_of_sequences():
     tiled, hard, swapped = run(build)
     assert swapped[0].tolist() == swapped[1].tolist() == [[[0, 1, 2]], [[3, 4, 5]]]
     assert swapped[2].tolist() == [1, 2]
-    np.testing.assert_array_equal(tiled["x"], [[1, 3], [1, 3], [2, 0], [2, 0]])
+    assert_array_equal(tiled["x"], [[1, 3], [1, 3], [2, 0], [2, 0]])
     assert tiled["n"].tolist() == [1, 1, 2, 2] and hard.tolist() == [[0, 1], [1, 0]]
 
 
-SCALING = tf.contrib.layers.variance_scaling_initializer
+SCALING = layers.variance_scaling_initializer
 
 
 @pytest.mark.parametrize("make, variance", [
     *((functools.partial(SCALING, 1.5, mode), 1.5 / size)
       for mode, size in (("FAN_IN", 200), ("FAN_OUT", 50), ("FAN_AVG", 125))),
-    (tf.contrib.layers.xavier_initializer, 2 / 250)])
+    (layers.xavier_initializer, 2 / 250)])
 @pytest.mark.parametrize("uniform", [False, True])
 def test_the_variance_of_initial_weights(make, variance, uniform):
     weights = run(lambda: make(uniform=uniform, seed=3)([200, 50]))
-    np.testing.assert_allclose(weights.var(), variance, rtol=0.05)
+    assert_allclose(weights.var(), variance, rtol=0.05)
     assert (abs(weights).max() < np.sqrt(3 * variance) + 1e-6) == uniform
     with pytest.raises(ValueError, match="unknown mode 'fan'"):
         SCALING(mode="fan")
@@ -315,7 +314,6 @@ def test_what_layers_are_made_with(graph):
 
 def test_penalties_of_weights():
     weights = normal(3, 4)
-    layers = tf.contrib.layers
 
     def build():
         first, second = tf.constant(weights), tf.constant([3.0])
@@ -329,7 +327,7 @@ def test_penalties_of_weights():
     with pytest.raises(ValueError, match="no weights to regularize"):
         layers.apply_regularization(layers.l1_regularizer(1.0), [])
     squares = (weights ** 2).sum()
-    np.testing.assert_allclose(run(build), [abs(weights).sum() / 2 + squares / 8, squares + 9, 3], rtol=1e-5)
+    assert_allclose(run(build), [abs(weights).sum() / 2 + squares / 8, squares + 9, 3], rtol=1e-5)
 
 
 def test_batches_that_are_padded_and_whole():

@@ -2,10 +2,12 @@
 
 from graphs import names, normal, run
 import numpy as np
+from numpy.testing import assert_allclose, assert_array_equal
 import pytest
 
 import tf1 as tf
 
+rnn = tf.contrib.rnn
 UNITS, DEPTH = 3, 4
 
 
@@ -58,7 +60,7 @@ def run_cell(make, shapes, x, scope, states=tuple):
 
 def assert_same(found, expected):
     for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
+        assert_allclose(one, other, atol=1e-5)
 
 
 # --- Cells --------------------------------------------------------------------------------------------------
@@ -71,7 +73,7 @@ def test_a_layer_norm_lstm(normalizes):
         {f"{gate}/{name}": [UNITS] for gate in gates for name in ("gamma", "beta")} if normalizes
         else {"bias": [4 * UNITS]})}
     x = normal(2, 5, DEPTH)
-    variables, *found = run_cell(lambda: tf.contrib.rnn.LayerNormBasicLSTMCell(
+    variables, *found = run_cell(lambda: rnn.LayerNormBasicLSTMCell(
         UNITS, forget_bias=0.5, layer_norm=normalizes), shapes, x, "layer_norm_basic_lstm_cell")
     norms = {gate: variables[1 + 2 * at:3 + 2 * at] for at, gate in enumerate(gates)} if normalizes else {}
 
@@ -87,7 +89,7 @@ def test_a_layer_norm_lstm(normalizes):
 
 
 def test_the_norms_of_a_lstm_start_where_they_are_told():
-    cell = tf.contrib.rnn.LayerNormBasicLSTMCell
+    cell = rnn.LayerNormBasicLSTMCell
 
     def build():
         cell(UNITS, norm_gain=2.0, norm_shift=-1.0)(tf.ones([1, DEPTH]), [tf.zeros([1, UNITS])] * 2)
@@ -96,16 +98,16 @@ def test_the_norms_of_a_lstm_start_where_they_are_told():
     found = run(build)
     assert len(found) == 10
     for name, value in found.items():
-        np.testing.assert_array_equal(value, np.full(UNITS, 2.0 if "gamma" in name else -1.0))
+        assert_array_equal(value, np.full(UNITS, 2.0 if "gamma" in name else -1.0))
 
 
 def test_the_dropout_of_a_layer_norm_lstm_depends_on_the_step_and_its_round():
     def build():
-        cell = tf.contrib.rnn.LayerNormBasicLSTMCell(40, layer_norm=False, dropout_keep_prob=0.5)
+        cell = rnn.LayerNormBasicLSTMCell(40, layer_norm=False, dropout_keep_prob=0.5)
         with tf.variable_scope("", initializer=tf.ones_initializer()):
             return tf.nn.dynamic_rnn(cell, tf.ones([1, 3, 2]), dtype=tf.float32)[1].c[0]
     first = run(build, step=7)
-    np.testing.assert_array_equal(run(build, step=7), first)
+    assert_array_equal(run(build, step=7), first)
     # The state of a unit depends on the time steps in which the unit was dropped. An eighth of the units is
     # dropped in all three time steps. More than three different values show that the masks of the time steps
     # differ.
@@ -120,7 +122,7 @@ def test_a_coupled_lstm(peepholes, projection, as_tuple):
     shapes |= {"W_F_diag": [UNITS], "W_O_diag": [UNITS]} if peepholes else {}
     shapes |= {"W_P": [UNITS, projection]} if projection else {}
     x = normal(2, 5, DEPTH)
-    variables, *found = run_cell(lambda: tf.contrib.rnn.CoupledInputForgetGateLSTMCell(
+    variables, *found = run_cell(lambda: rnn.CoupledInputForgetGateLSTMCell(
         UNITS, peepholes, tf.truncated_normal_initializer(), projection, 0.4 if projection else None,
         state_is_tuple=as_tuple), shapes, x, "coupled_input_forget_gate_lstm_cell",
         tuple if as_tuple else lambda state: tf.split(state, [UNITS, width], 1))
@@ -138,7 +140,7 @@ def test_a_coupled_lstm(peepholes, projection, as_tuple):
 def test_a_simple_recurrent_unit():
     x = normal(2, 5, UNITS)
     (kernel, bias), *found = run_cell(
-        lambda: tf.contrib.rnn.SRUCell(UNITS), {"kernel": [UNITS, 3 * UNITS], "bias": [2 * UNITS]}, x,
+        lambda: rnn.SRUCell(UNITS), {"kernel": [UNITS, 3 * UNITS], "bias": [2 * UNITS]}, x,
         "sru_cell", lambda state: [state])
 
     def step(x, c, h):
@@ -149,7 +151,7 @@ def test_a_simple_recurrent_unit():
     outputs, c, _ = over_time(step, x)
     assert_same(found, [outputs, c])
     with pytest.raises(ValueError, match="num_units is 3, but the last dimension of the inputs is 4"):
-        run(lambda: tf.contrib.rnn.SRUCell(3)(tf.ones([1, 4]), tf.ones([1, 3])))
+        run(lambda: rnn.SRUCell(3)(tf.ones([1, 4]), tf.ones([1, 3])))
 
 
 @pytest.mark.parametrize("projection, biased", [(None, False), (2, True)])
@@ -158,7 +160,7 @@ def test_a_cell_of_architecture_search(projection, biased):
     shapes = {"recurrent_kernel": [width, 8 * UNITS], "kernel": [DEPTH, 8 * UNITS],
               **({"bias": [8 * UNITS], "projection_weights": [UNITS, 2]} if projection else {})}
     (recurrent, kernel, *more), *found = run_cell(
-        lambda: tf.contrib.rnn.NASCell(UNITS, projection, biased), shapes, x, "nas_cell")
+        lambda: rnn.NASCell(UNITS, projection, biased), shapes, x, "nas_cell")
     bias, weights = more or (0, np.eye(UNITS))
 
     def step(x, c, h):
@@ -192,7 +194,7 @@ def block_shapes(peepholes):
 @pytest.mark.parametrize("clip", [None, 0.3])
 def test_a_block_lstm_cell(peepholes, clip):
     x = normal(2, 5, DEPTH)
-    variables, *found = run_cell(lambda: tf.contrib.rnn.LSTMBlockCell(
+    variables, *found = run_cell(lambda: rnn.LSTMBlockCell(
         UNITS, use_peephole=peepholes, cell_clip=clip), block_shapes(peepholes), x, "lstm_cell")
     assert_same(found, block_lstm(variables, x, clip=clip or np.inf))
 
@@ -206,9 +208,9 @@ def test_a_fused_lstm(peepholes, lengths, backwards):
     values = {f"lstm_fused_cell/{name}": normal(*shape) for name, shape in shapes.items()}
 
     def build():
-        cell = tf.contrib.rnn.LSTMBlockFusedCell(UNITS, use_peephole=peepholes, cell_clip=0.6)
-        cell = tf.contrib.rnn.TimeReversedFusedRNN(cell) if backwards else cell
-        inputs = tf.contrib.rnn.transpose_batch_time(tf.constant(x))
+        cell = rnn.LSTMBlockFusedCell(UNITS, use_peephole=peepholes, cell_clip=0.6)
+        cell = rnn.TimeReversedFusedRNN(cell) if backwards else cell
+        inputs = rnn.transpose_batch_time(tf.constant(x))
         outputs, state = cell(inputs, dtype=tf.float32, sequence_length=lengths)
         assert set(names(tf.trainable_variables())) == set(values)
         assert outputs.shape.as_list() == [5, 2, UNITS]
@@ -240,8 +242,8 @@ def test_layers_in_both_directions():
             values[f"{scope}/bias"] = normal(4 * UNITS)
 
     def build():
-        outputs, forward, backward = tf.contrib.rnn.stack_bidirectional_dynamic_rnn(
-            *([tf.contrib.rnn.LSTMCell(UNITS) for _ in range(2)] for _ in range(2)), tf.constant(x),
+        outputs, forward, backward = rnn.stack_bidirectional_dynamic_rnn(
+            *([rnn.LSTMCell(UNITS) for _ in range(2)] for _ in range(2)), tf.constant(x),
             dtype=tf.float32, sequence_length=lengths)
         assert set(names(tf.trainable_variables())) == set(values)
         return outputs, [state.h for state in forward], [state.h for state in backward]
@@ -266,15 +268,15 @@ def test_layers_in_both_directions():
     (dict(cells_bw=3), TypeError, "cells_bw must be a list, not int"),
     (dict(initial_states_fw=[1, 2]), ValueError, "initial_states_fw has 2")])
 def test_layers_in_both_directions_refuse(graph, change, error, message):
-    arguments = dict(cells_fw=[tf.contrib.rnn.LSTMCell(2)], cells_bw=[tf.contrib.rnn.LSTMCell(2)],
+    arguments = dict(cells_fw=[rnn.LSTMCell(2)], cells_bw=[rnn.LSTMCell(2)],
                      inputs=tf.ones([1, 2, 3]), dtype=tf.float32)
     with pytest.raises(error, match=message):
-        tf.contrib.rnn.stack_bidirectional_dynamic_rnn(**{**arguments, **change})
+        rnn.stack_bidirectional_dynamic_rnn(**{**arguments, **change})
 
 
 def test_a_coupled_lstm_refuses_what_it_does_not_do():
     with pytest.raises(ValueError, match="num_unit_shards, num_proj_shards and layer_norm are not supported"):
-        tf.contrib.rnn.CoupledInputForgetGateLSTMCell(2, layer_norm=True)
+        rnn.CoupledInputForgetGateLSTMCell(2, layer_norm=True)
 
 
 @pytest.mark.parametrize("cell, scope", [

@@ -6,10 +6,12 @@ import pathlib
 from graphs import names, run
 from helpers import events_in
 import numpy as np
+from numpy.testing import assert_allclose, assert_array_equal
 import pytest
 
 import tf1 as tf
 
+opt = tf.contrib.opt
 # --- HParams ------------------------------------------------------------------------------------------------
 
 
@@ -128,13 +130,13 @@ def momentum_w(weights, decay):
 
 
 def extended(base):
-    return tf.contrib.opt.extend_with_decoupled_weight_decay(base)
+    return opt.extend_with_decoupled_weight_decay(base)
 
 
 OPTIMIZERS = {
-    "AdamW": (lambda: tf.contrib.opt.AdamWOptimizer(0.01, learning_rate=0.1), adam_w),
-    "AdamW_of_a_function": (lambda: tf.contrib.opt.AdamWOptimizer(lambda: tf.constant(0.01), 0.1), adam_w),
-    "MomentumW": (lambda: tf.contrib.opt.MomentumWOptimizer(0.01, 0.1, 0.9), momentum_w),
+    "AdamW": (lambda: opt.AdamWOptimizer(0.01, learning_rate=0.1), adam_w),
+    "AdamW_of_a_function": (lambda: opt.AdamWOptimizer(lambda: tf.constant(0.01), 0.1), adam_w),
+    "MomentumW": (lambda: opt.MomentumWOptimizer(0.01, 0.1, 0.9), momentum_w),
     "extended": (lambda: extended(tf.train.AdamOptimizer)(0.01, learning_rate=0.1), adam_w),
     "extended_by_position": (lambda: extended(tf.train.MomentumOptimizer)(tf.constant(0.01), 0.1, 0.9),
                              momentum_w)}
@@ -144,15 +146,15 @@ OPTIMIZERS = {
 def test_weights_decay_before_their_update(name):
     optimizer, formula = OPTIMIZERS[name]
     table, other = trained(optimizer)
-    np.testing.assert_allclose(table, formula(START, 0.01), rtol=1e-5)
-    np.testing.assert_allclose(other, formula(OTHER, 0.01), rtol=1e-5)
+    assert_allclose(table, formula(START, 0.01), rtol=1e-5)
+    assert_allclose(other, formula(OTHER, 0.01), rtol=1e-5)
 
 
 def test_only_the_variables_of_the_list_decay():
-    table, other = trained(lambda: tf.contrib.opt.AdamWOptimizer(0.01, 0.1),
+    table, other = trained(lambda: opt.AdamWOptimizer(0.01, 0.1),
                            decay_var_list=lambda pair: pair[:1])
-    np.testing.assert_allclose(table, adam_w(START, 0.01), rtol=1e-5)
-    np.testing.assert_allclose(other, adam_w(OTHER, 0.0), rtol=1e-5)
+    assert_allclose(table, adam_w(START, 0.01), rtol=1e-5)
+    assert_allclose(other, adam_w(OTHER, 0.0), rtol=1e-5)
 
 
 def rows_of(weights):
@@ -161,22 +163,22 @@ def rows_of(weights):
 
 
 def test_of_a_table_the_rows_that_were_looked_up_decay_once():
-    table, _ = trained(lambda: tf.contrib.opt.AdamWOptimizer(0.01, 0.1), sparse=True)
+    table, _ = trained(lambda: opt.AdamWOptimizer(0.01, 0.1), sparse=True)
     expected = adam_w(START, np.array([[0.01], [0.0], [0.01]], np.float32), rows_of)
-    np.testing.assert_allclose(table, expected, rtol=1e-5)
+    assert_allclose(table, expected, rtol=1e-5)
 
 
 def test_the_variables_of_adam_w(graph):
     weight = tf.get_variable("w", [2])
-    tf.contrib.opt.AdamWOptimizer(0.01).minimize(tf.reduce_sum(weight))
-    tf.contrib.opt.MomentumWOptimizer(0.01, 0.1, 0.9).minimize(tf.reduce_sum(weight))
+    opt.AdamWOptimizer(0.01).minimize(tf.reduce_sum(weight))
+    opt.MomentumWOptimizer(0.01, 0.1, 0.9).minimize(tf.reduce_sum(weight))
     assert names(tf.global_variables()) == ["w", "beta1_power", "beta2_power", "w/AdamW", "w/AdamW_1",
                                             "w/MomentumW"]
 
 
 def test_lazy_adam_leaves_other_rows_alone():
-    lazy, adam = tf.contrib.opt.LazyAdamOptimizer, tf.train.AdamOptimizer
-    np.testing.assert_allclose(trained(lambda: lazy(0.1))[0], trained(lambda: adam(0.1))[0])
+    lazy, adam = opt.LazyAdamOptimizer, tf.train.AdamOptimizer
+    assert_allclose(trained(lambda: lazy(0.1))[0], trained(lambda: adam(0.1))[0])
 
     def alternating(optimizer):
         def build():
@@ -192,21 +194,21 @@ def test_lazy_adam_leaves_other_rows_alone():
     second = adam_step(second, 2 * second, moments[1], 1)
     for step, count in ((1, 1), (2, 2), (3, 2)):
         first = adam_step(first, 2 * count * first, moments[0], step)
-    np.testing.assert_allclose(alternating(lazy), [first, second, START[2]], rtol=1e-5)
+    assert_allclose(alternating(lazy), [first, second, START[2]], rtol=1e-5)
     assert abs(alternating(adam)[1] - second).min() > 0.01  # Adam also moves rows without a gradient
 
 
 def test_gradients_are_clipped_together_and_each_for_itself():
     def build():
         pairs = [(tf.constant([3.0]), "a"), (tf.constant([4.0]), "b")]
-        (first, a), (second, b) = tf.contrib.opt.clip_gradients_by_global_norm(pairs, 1.0)
+        (first, a), (second, b) = opt.clip_gradients_by_global_norm(pairs, 1.0)
         assert (a, b) == ("a", "b")
         return first, second
-    np.testing.assert_allclose(np.ravel(run(build)), [0.6, 0.8], rtol=1e-6)
+    assert_allclose(np.ravel(run(build)), [0.6, 0.8], rtol=1e-6)
     table, other = trained(lambda: tf.contrib.estimator.clip_gradients_by_norm(
         tf.train.GradientDescentOptimizer(1.0), 0.5), times=1)
-    np.testing.assert_allclose(table, START * (1 - 0.5 / np.linalg.norm(START)), rtol=1e-5)
-    np.testing.assert_allclose(other, OTHER * (1 - 0.5 / np.linalg.norm(OTHER)), rtol=1e-5)
+    assert_allclose(table, START * (1 - 0.5 / np.linalg.norm(START)), rtol=1e-5)
+    assert_allclose(other, OTHER * (1 - 0.5 / np.linalg.norm(OTHER)), rtol=1e-5)
 
 
 # --- Mixed precision ----------------------------------------------------------------------------------------
@@ -234,7 +236,7 @@ def scales(finite, **options):
     ([0, 0, 0, 0, 0], dict(incr_every_n_steps=3, decr_every_n_nan_or_inf=1, decr_ratio=0.5), [4, 2, 1, 1, 1]),
     ([1, 1], dict(incr_every_n_steps=1, incr_ratio=1e30), [8e30, 8e30])])
 def test_the_scale_grows_and_shrinks(finite, options, expected):
-    np.testing.assert_allclose(scales(map(bool, finite), init_loss_scale=8, **options), expected, rtol=1e-6)
+    assert_allclose(scales(map(bool, finite), init_loss_scale=8, **options), expected, rtol=1e-6)
 
 
 def test_a_step_that_overflows_changes_nothing_but_the_scale():
@@ -256,7 +258,7 @@ def test_a_step_that_overflows_changes_nothing_but_the_scale():
     table = START.copy()
     table[1] /= 2
     for found, expected in zip([*once, *twice], [[0.5], table, 1, 64, [0.5], table, 1, 32]):
-        np.testing.assert_array_equal(found, expected)
+        assert_array_equal(found, expected)
     assert thrice[0] == [0.25] and thrice[2:] == [2, 32]
 
 
@@ -271,7 +273,7 @@ def test_a_fixed_scale_keeps_small_gradients_in_half_precision():
     assert gradient(lambda optimizer: optimizer) == 0
     scaled = gradient(lambda optimizer: precision.LossScaleOptimizer(
         optimizer, precision.FixedLossScaleManager(1024)))
-    np.testing.assert_allclose(scaled, 2e-8, rtol=0.05)
+    assert_allclose(scaled, 2e-8, rtol=0.05)
     with pytest.raises(ValueError, match="0.5, but it must be at least 1"):
         precision.FixedLossScaleManager(0.5)
 
@@ -289,7 +291,7 @@ def model_fn(features, labels, mode, params):
     with tf.control_dependencies([loss]):
         train_op = tf.group(weight.assign_add(1), tf.assign_add(step, 1))
     return tf.contrib.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, host_call=(
-        params["host_call"], [tf.reshape(step, [1]), tf.reshape(loss, [1])]))
+        params["host_call"], {"steps": tf.reshape(step, [1]), "losses": tf.reshape(loss, [1])}))
 
 
 def host_call_in(directory):

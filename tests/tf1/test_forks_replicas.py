@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 from helpers import events_in
-import numpy as np
+from numpy.testing import assert_allclose
 import pytest
 import scripts
 import tensorflow.compat.v1 as tf
@@ -49,7 +49,7 @@ def last_json(text):
 def assert_close(found, expected):
     assert set(found) == set(expected)
     for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, **TOLERANCE, err_msg=name)
+        assert_allclose(found[name], value, **TOLERANCE, err_msg=name)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_two_replicas_train_as_one_process_with_twice_the_batch(alone, together)
         # The step of a summary may be read before or after the step is counted. So only the last losses are
         # compared.
         last, theirs = (max(events_in(folder / kind)["loss"]) for folder in (of_both, directory))
-        np.testing.assert_allclose(last[1], theirs[1], **TOLERANCE)
+        assert_allclose(last[1], theirs[1], **TOLERANCE)
     assert "none" not in expected
     assert re.search("not averaged over the 2 replicas.* tf.gradients", found["none"])
     # All replicas get the results of replica 0. Only replica 0 writes files, and the other replica reads

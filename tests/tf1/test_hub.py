@@ -5,8 +5,10 @@ import hashlib
 import shutil
 import sys
 
+from helpers import evaluate
 import hub_modules
 import numpy as np
+from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 import pytest
 import tiny
 
@@ -17,22 +19,12 @@ from tf1._names import hub_export
 # isort: split
 import tensorflow_hub as hub  # can be imported only after tf1
 
+pytestmark = pytest.mark.usefixtures("graph")
+
 
 @pytest.fixture(scope="module")
 def module(tiny_model, tmp_path_factory):
     return str(hub_modules.write(tiny_model, tmp_path_factory.mktemp("hub") / "module"))
-
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tf.Graph().as_default() as graph:
-        yield graph
-
-
-def values_of(fetches):
-    with tf.Session() as session:
-        session.run([tf.global_variables_initializer(), tf.tables_initializer()])
-        return session.run(fetches)
 
 
 def tokens(module, inputs=None):
@@ -60,18 +52,18 @@ def test_it_computes_what_the_model_computes_and_so_are_its_gradients(module, ti
         ours, wanted = session.run([[outputs, gradients[0]], [expected, gradients[1]]])
     for name, array in wanted[0].items():
         # The two graphs round in different ways. On CPUs with AVX2, a value near 0 differed by 2e-6.
-        np.testing.assert_allclose(ours[0][name], array, rtol=1e-4, atol=1e-5)
+        assert_allclose(ours[0][name], array, rtol=1e-4, atol=1e-5)
     for variable, first, second in zip(encoder, ours[1], wanted[1]):
-        np.testing.assert_allclose(first, second, rtol=1e-4, atol=1e-5, err_msg=variable.name)
+        assert_allclose(first, second, rtol=1e-4, atol=1e-5, err_msg=variable.name)
 
 
 def test_its_tokenizer_is_an_asset_of_it(module, tiny_model):
     info = hub.Module(module)(signature="tokenization_info", as_dict=True)
-    found = values_of(info)
+    found = evaluate(info)
     assert found["vocab_file"].decode() == f"{module}/assets/vocab.txt" and found["do_lower_case"]
     with open(found["vocab_file"], encoding="utf-8") as reader:
         assert reader.read() == tiny_model.vocab.read_text()
-    assert f"{module}/assets/vocab.txt".encode() in values_of(tf.get_collection(tf.GraphKeys.ASSET_FILEPATHS))
+    assert f"{module}/assets/vocab.txt".encode() in evaluate(tf.get_collection(tf.GraphKeys.ASSET_FILEPATHS))
 
 
 def test_variables_have_the_modules_weights_and_its_name(module, tiny_model):
@@ -86,9 +78,9 @@ def test_variables_have_the_modules_weights_and_its_name(module, tiny_model):
     name = "bert/pooler/dense/kernel"
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
-        np.testing.assert_array_equal(session.run(first.variable_map[name]), tiny_model.weights[name])
+        assert_array_equal(session.run(first.variable_map[name]), tiny_model.weights[name])
         session.run(first.variable_map[name].assign(np.zeros_like(tiny_model.weights[name])))
-        np.testing.assert_array_equal(session.run(again.variable_map[name]), tiny_model.weights[name])
+        assert_array_equal(session.run(again.variable_map[name]), tiny_model.weights[name])
     assert again.variables == [again.variable_map[name] for name in sorted(tiny_model.weights)]
 
 
@@ -101,9 +93,9 @@ def test_it_may_be_applied_more_than_once_and_inside_of_a_condition(module):
     assert len(tf.global_variables()) == variables
     assert (first.op.name.split("/")[0], second.op.name.split("/")[0]) == (
         "module_apply_tokens", "module_apply_tokens_1")
-    one, two, three = values_of([first, second, inside])
-    np.testing.assert_array_equal(one, two)
-    np.testing.assert_array_equal(one, three)
+    one, two, three = evaluate([first, second, inside])
+    assert_array_equal(one, two)
+    assert_array_equal(one, three)
 
 
 def test_it_tells_of_its_signatures(module):
@@ -156,25 +148,20 @@ def test_tables_loops_and_collections(tiny_model, tmp_path, use_resource):
                                       "batch_normalization/gamma")}
     (loss,) = tf.get_collection(tf.GraphKeys.REGULARIZATION_LOSSES)
     updates = tf.get_collection(tf.GraphKeys.UPDATE_OPS, scope="module_apply_default/")
-    gradient = tf.gradients(tf.reduce_sum(looped), found.variable_map["weights"])[0]
+    w = found.variable_map["weights"]
+    gradients = [tf.gradients(tf.reduce_sum(product), w)[0] for product in (looped, x @ w @ w @ w)]
     with tf.Session() as session:
         session.run([tf.global_variables_initializer(), tf.tables_initializer()])
-        weights, y, index, looped, loss, gradient = session.run(
-            [found.variable_map["weights"], y, index, looped, loss, gradient])
+        weights, y, index, looped, loss, gradients = session.run([w, y, index, looped, loss, gradients])
         session.run(updates)
         mean = session.run(found.variable_map["batch_normalization/moving_mean"])
     product = x @ weights
-    np.testing.assert_allclose(y, (product - product.mean(0)) / np.sqrt(product.var(0) + 1e-3), rtol=1e-4,
-                               atol=1e-5)
-    np.testing.assert_allclose(mean, 0.01 * product.mean(0), rtol=1e-4)
+    assert_allclose(y, (product - product.mean(0)) / np.sqrt(product.var(0) + 1e-3), rtol=1e-4, atol=1e-5)
+    assert_allclose(mean, 0.01 * product.mean(0), rtol=1e-4)
     assert index.tolist() == [tiny.VOCABULARY.index("cat"), -1]
-    np.testing.assert_allclose(loss, 0.05 * (weights**2).sum(), rtol=1e-5)
-    np.testing.assert_allclose(looped, x @ weights @ weights @ weights, rtol=1e-4)
-    # The derivative by W of the sum of x W W W. By the product rule, it has a term for each W.
-    ones = np.ones_like(x)
-    terms = [(x @ np.linalg.matrix_power(weights, k)).T @ ones @ np.linalg.matrix_power(weights, 2 - k).T
-             for k in range(3)]
-    np.testing.assert_allclose(gradient, sum(terms), rtol=1e-4)
+    assert_allclose(loss, 0.05 * (weights**2).sum(), rtol=1e-5)
+    assert_allclose(looped, x @ weights @ weights @ weights, rtol=1e-4)
+    assert_allclose(*gradients, rtol=1e-4)
 
 
 def drawing(tags):
@@ -200,7 +187,7 @@ def test_what_it_draws_depends_on_the_seed_and_the_step_only(tmp_path):
 
     first, again, other_step, other_seed = draw(1, 5), draw(1, 5, times=2), draw(1, 6), draw(2, 5)
     for name, values in first.items():
-        np.testing.assert_array_equal(values, again[name])
+        assert_array_equal(values, again[name])
         assert not np.array_equal(values, other_step[name]) and not np.array_equal(values, other_seed[name])
     assert abs(first["uniform"].mean() - 0.5) < 0.02 and first["uniform"].min() >= 0
     assert abs(first["normal"].std() - 1) < 0.03 and abs(first["cut"]).max() < 2.001
@@ -256,11 +243,8 @@ VARIANTS = [(set(), dict(is_training=False)), ({"train"}, dict(is_training=True)
 
 @pytest.mark.slow(reason="makes modules of a checkpoint; run_classifier_with_tfhub.py starts from one")
 def test_a_module_that_is_made_has_the_weights_of_the_checkpoint(module, tiny_model, tmp_path):
-    with tf.Graph().as_default(), tf.Session() as session:
-        variables = [tf.get_variable(f"old/{name}", initializer=weights)
-                     for name, weights in tiny_model.weights.items()]
-        session.run([variable.initializer for variable in variables])
-        tf.train.Saver().save(session, str(tmp_path / "weights"))
+    tiny.write_tensorflow(tmp_path / "weights", {
+        f"old/{name}": weights for name, weights in tiny_model.weights.items()})
     spec = hub.create_module_spec(model_fn_of(tiny_model), VARIANTS, drop_collections=["of no module"])
     (tmp_path / "made").mkdir()
     spec.export(str(tmp_path / "made"), checkpoint_path=str(tmp_path / "weights"),
@@ -268,11 +252,10 @@ def test_a_module_that_is_made_has_the_weights_of_the_checkpoint(module, tiny_mo
     made, written = hub.Module(str(tmp_path / "made")), hub.Module(module)
     assert sorted(made.get_signature_names()) == ["default", "tokenization_info", "tokens"]
     hub.Module(str(tmp_path / "made"), tags={"train"}, trainable=True)
-    found, expected, places, vocab_file = values_of([
+    found, expected, places, vocab_file = evaluate([
         tokens(made), tokens(written), made([[1, 2]]),
         made(signature="tokenization_info", as_dict=True)["vocab_file"]])
-    for name, array in expected.items():
-        np.testing.assert_array_equal(found[name], array)
+    assert_equal(found, expected)
     assert places.tolist() == [[[0, 1, 0, 0, 0], [0, 0, 1, 0, 0]]]
     assert vocab_file.decode() == f"{tmp_path}/made/assets/vocab.txt"
     assert sorted(path.name for path in tmp_path.glob("made*")) == ["made"]
@@ -289,9 +272,7 @@ def test_a_module_is_exported_as_it_was_trained(module, tiny_model, tmp_path):
             trained.variables[0].load(session.run(trained.variables[0]) + 1, session)
             expected = session.run(outputs)
             trained.export(str(tmp_path / str(number)), session)
-        found = values_of(tokens(hub.Module(str(tmp_path / str(number)))))
-        for name, array in expected.items():
-            np.testing.assert_array_equal(found[name], array)
+        assert_equal(evaluate(tokens(hub.Module(str(tmp_path / str(number))))), expected)
 
 
 def signed(*names):
@@ -408,7 +389,7 @@ def test_a_saved_model_of_one_variant_needs_no_tags(tmp_path):
 
     path = hub_modules.write_graphs(tmp_path / "module", build, {"scale": 3.0}, variants=(("serve",),))
     (path / "tfhub_module.pb").unlink()
-    assert values_of(hub.Module(str(path))([2.0])).tolist() == [6.0]
+    assert evaluate(hub.Module(str(path))([2.0])).tolist() == [6.0]
 
 
 # --- The modules -----------------------------------------------------------------------------------------

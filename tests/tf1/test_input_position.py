@@ -21,21 +21,6 @@ def shuffled(batch=3):
     return numbers().repeat().shuffle(7, seed=5).batch(batch, drop_remainder=True)
 
 
-def fused():
-    return numbers().shuffle(24,
-                             seed=5).repeat().apply(tf.data.experimental.map_and_batch(lambda x: x + 0.5, 3))
-
-
-def prefetched():
-    return shuffled().map(lambda x: x * 2, num_parallel_calls=2).prefetch(4)
-
-
-def interleaved():
-    dataset = tf.data.Dataset.range(4).repeat().apply(tf.data.experimental.parallel_interleave(
-        lambda i: tf.data.Dataset.range(10 * i, 10 * i + 5), cycle_length=2))
-    return dataset.map(lambda x: tf.cast(x, tf.float32)).batch(2)
-
-
 def python_function():
     return shuffled().map(lambda x: tf.ensure_shape(tf.numpy_function(lambda v: v * 3, [x], tf.float32), [3]))
 
@@ -58,8 +43,7 @@ def two_iterators():
     return one_shot() + tf.data.make_one_shot_iterator(numbers().repeat().batch(3)).get_next()
 
 
-ENDLESS = [shuffled, fused, prefetched, interleaved, python_function, generated, one_shot, own_initializer,
-           two_iterators]
+ENDLESS = [shuffled, python_function, generated, one_shot, own_initializer, two_iterators]
 
 
 def epoch():

@@ -6,27 +6,32 @@ import pytest
 import tf1 as tf
 from tf1._run import rewriting
 
+# A name of tf.keras, and a statement that binds it.
+NAMES = """
+layers.Dense: from tensorflow.python.keras.layers import Dense
+layers.Dense: from tensorflow.python.keras.layers import *
+layers.Dense: from tensorflow.python import keras, ops; Dense = keras.layers.Dense
+layers.Dense: import tensorflow.python.keras.layers as layers; Dense = layers.Dense
+layers.Dense: import tensorflow.python.keras; Dense = tensorflow.python.keras.layers.Dense
+layers.Dense: import tensorflow as tf; Dense = tf.python.keras.layers.Dense
+layers.Dense: import tensorflow as tf; Dense = tf.contrib.keras.layers.Dense
+layers.Dense: from tensorflow.contrib.keras import layers; Dense = layers.Dense
+layers.Dense: from tensorflow.contrib.keras.api.keras.layers import Dense
+layers.Dense: from tensorflow.contrib.keras.python.keras.layers import Dense
+layers.Dense: from tensorflow.python.keras._impl.keras.layers.core import Dense
+layers.RNN: from tensorflow.python.keras.layers.recurrent import RNN
+layers.Layer: from tensorflow.python.keras.engine.topology import Layer
+models.Model: from tensorflow.python.keras.engine.training import Model
+models.Model: from tensorflow.python.keras.models import Model
+optimizers.Adam: from tensorflow.python.keras.optimizers import Adam
+utils.to_categorical: from tensorflow.python.keras.utils.np_utils import to_categorical
+backend.set_session: from tensorflow.python.keras.backend import set_session
+"""
 
-@pytest.mark.parametrize("statement, name", [
-    ("from tensorflow.python.keras.layers import Dense", "layers.Dense"),
-    ("from tensorflow.python.keras.layers import *", "layers.Dense"),
-    ("from tensorflow.python import keras, ops; Dense = keras.layers.Dense", "layers.Dense"),
-    ("import tensorflow.python.keras.layers as layers; Dense = layers.Dense", "layers.Dense"),
-    ("import tensorflow.python.keras; Dense = tensorflow.python.keras.layers.Dense", "layers.Dense"),
-    ("import tensorflow as tf; Dense = tf.python.keras.layers.Dense", "layers.Dense"),
-    ("import tensorflow as tf; Dense = tf.contrib.keras.layers.Dense", "layers.Dense"),
-    ("from tensorflow.contrib.keras import layers; Dense = layers.Dense", "layers.Dense"),
-    ("from tensorflow.contrib.keras.api.keras.layers import Dense", "layers.Dense"),
-    ("from tensorflow.contrib.keras.python.keras.layers import Dense", "layers.Dense"),
-    ("from tensorflow.python.keras._impl.keras.layers.core import Dense", "layers.Dense"),
-    ("from tensorflow.python.keras.layers.recurrent import RNN", "layers.RNN"),
-    ("from tensorflow.python.keras.engine.topology import Layer", "layers.Layer"),
-    ("from tensorflow.python.keras.engine.training import Model", "models.Model"),
-    ("from tensorflow.python.keras.models import Model", "models.Model"),
-    ("from tensorflow.python.keras.optimizers import Adam", "optimizers.Adam"),
-    ("from tensorflow.python.keras.utils.np_utils import to_categorical", "utils.to_categorical"),
-    ("from tensorflow.python.keras.backend import set_session", "backend.set_session")])
-def test_a_name_is_the_one_of_tf_keras(statement, name):
+
+@pytest.mark.parametrize("line", NAMES.strip().split("\n"))
+def test_a_name_is_the_one_of_tf_keras(line):
+    name, _, statement = line.partition(": ")
     found = {}
     exec(rewriting.compiled(statement.encode(), "script.py"), found)
     part, _, name = name.partition(".")

@@ -6,11 +6,7 @@ from tensorflow.python.ops import gen_state_ops, state_ops
 
 import tf1 as tf
 
-
-@pytest.fixture(autouse=True)
-def graph():
-    with tf.Graph().as_default():
-        yield
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 def ones():
@@ -21,7 +17,7 @@ def values(*fetches):
     """Returns the values of the fetches, in this order, in one session. Each fetch is a separate run."""
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
-        return [session.run(fetch).tolist() for fetch in fetches]
+        return [np.array(session.run(fetch)).tolist() for fetch in fetches]
 
 
 def test_a_variable_starts_with_the_initialized_value_of_another():
@@ -118,10 +114,7 @@ def looked_up(variable):
 def test_an_optimizer_updates_as_it_says(optimizer, loss, after):
     variable = ones()
     step = optimizer().minimize(loss(variable))
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        session.run(step)
-        assert session.run(variable) == pytest.approx(after, abs=1e-6)
+    assert values(step, variable)[1] == pytest.approx(after, abs=1e-6)
 
 
 def test_a_program_that_disables_v2_behavior_once_more_keeps_its_variables():

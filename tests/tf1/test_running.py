@@ -196,37 +196,40 @@ def test_the_documented_commands_change_the_imports_of_all_files(fork, tmp_path)
 
 # --- Modules that TensorFlow lacks -----------------------------------------------------------------------
 
-@pytest.mark.parametrize("statement", [
-    "from tensorflow.compat.v1 import estimator as e; e.Estimator; e.tpu.TPUEstimator",
-    "import tensorflow_estimator as e; e.estimator.Estimator",
-    "from tensorflow_estimator.python.estimator import estimator as e; e.Estimator",
-    "from tensorflow_estimator.python.estimator.canned import metric_keys as k; k.MetricKeys.LOSS",
-    "from tensorflow.python.estimator.canned.prediction_keys import PredictionKeys",
-    "from tensorflow.python.estimator.export.export import ServingInputReceiver",
-    "from tensorflow.python.estimator.export.export_output import PredictOutput",
-    "from tensorflow.python.estimator.inputs.numpy_io import numpy_input_fn",
-    "import tensorflow.contrib.tpu as t; t.TPUEstimatorSpec",
-    "from tensorflow.contrib.tpu.python.tpu.tpu_estimator import TPUEstimatorSpec",
-    "from tensorflow.contrib.distribute.python import mirrored_strategy as m; m.MirroredStrategy",
-    "from tensorflow.contrib.framework.python.framework.checkpoint_utils import list_variables",
-    "from tensorflow.contrib.rnn.python.ops.core_rnn_cell import LSTMCell",
-    "from tensorflow.python import pywrap_tensorflow as p; p.NewCheckpointReader",
-    "from tensorflow.python.framework.graph_util import convert_variables_to_constants",
-    "from tensorflow.python.framework import graph_util as g; g.extract_sub_graph",
-    "from tensorflow.python.ops.variable_scope import variable",
-    "from tf1.contrib.tpu.python.tpu import tpu_config as t; t.RunConfig",
-    "from tensorflow.python.training import training_ops as t; t.apply_adam",
-    "from tensorflow import gfile, flags, layers; gfile.Exists; flags.FLAGS; layers.Dense",
-    "import pydoc; assert pydoc.locate('tensorflow.layers.Dense')",
-    "from tensorflow.tools.graph_transforms import TransformGraph",
-    "from tensorflow.contrib.seq2seq import Decoder, AttentionWrapper, tile_batch; type('D', (Decoder,), {})",
-    "from tensorflow.contrib.seq2seq.python.ops import decoder; decoder._transpose_batch_time",
-    "from tensorflow.python.estimator.canned.dnn import DNNClassifier",
-    "from tensorflow.python.ops import array_ops, control_flow_ops; array_ops.stack; control_flow_ops.cond",
-    "from tf1.train import AdamOptimizer",
-    "from tf1.keras.layers import Dense",
-    "import tf1.compat.v1 as v; v.estimator.Estimator",
-])
+MODULES_OF_TENSORFLOW_1 = """
+from tensorflow.compat.v1 import estimator as e; e.Estimator; e.tpu.TPUEstimator
+import tensorflow_estimator as e; e.estimator.Estimator
+from tensorflow_estimator.python.estimator import estimator as e; e.Estimator
+from tensorflow_estimator.python.estimator.canned import metric_keys as k; k.MetricKeys.LOSS
+from tensorflow.python.estimator.canned.prediction_keys import PredictionKeys
+from tensorflow.python.estimator.export.export import ServingInputReceiver
+from tensorflow.python.estimator.export.export_output import PredictOutput
+from tensorflow.python.estimator.inputs.numpy_io import numpy_input_fn
+import tensorflow.contrib.tpu as t; t.TPUEstimatorSpec
+from tensorflow.contrib.tpu.python.tpu.tpu_estimator import TPUEstimatorSpec
+from tensorflow.contrib.distribute.python import mirrored_strategy as m; m.MirroredStrategy
+from tensorflow.contrib.framework.python.framework.checkpoint_utils import list_variables
+from tensorflow.contrib.rnn.python.ops.core_rnn_cell import LSTMCell
+from tensorflow.python import pywrap_tensorflow as p; p.NewCheckpointReader
+from tensorflow.python.framework.graph_util import convert_variables_to_constants
+from tensorflow.python.framework import graph_util as g; g.extract_sub_graph
+from tensorflow.python.ops.variable_scope import variable
+from tf1.contrib.tpu.python.tpu import tpu_config as t; t.RunConfig
+from tensorflow.python.training import training_ops as t; t.apply_adam
+from tensorflow import gfile, flags, layers; gfile.Exists; flags.FLAGS; layers.Dense
+import pydoc; assert pydoc.locate('tensorflow.layers.Dense')
+from tensorflow.tools.graph_transforms import TransformGraph
+from tensorflow.contrib.seq2seq import Decoder, AttentionWrapper, tile_batch; type('D', (Decoder,), {})
+from tensorflow.contrib.seq2seq.python.ops import decoder; decoder._transpose_batch_time
+from tensorflow.python.estimator.canned.dnn import DNNClassifier
+from tensorflow.python.ops import array_ops, control_flow_ops; array_ops.stack; control_flow_ops.cond
+from tf1.train import AdamOptimizer
+from tf1.keras.layers import Dense
+import tf1.compat.v1 as v; v.estimator.Estimator
+"""
+
+
+@pytest.mark.parametrize("statement", MODULES_OF_TENSORFLOW_1.strip().split("\n"))
 def test_a_module_of_tensorflow_1_is_found(statement):
     exec(statement, {})
 

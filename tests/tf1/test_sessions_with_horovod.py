@@ -1,55 +1,31 @@
 """Scripts with Horovod that create their own sessions run as several replicas."""
 
 import json
-import threading
-import types
 
 from graphs import run_python
+from helpers import evaluate
 import numpy as np
+from numpy.testing import assert_allclose
 import pytest
+from replica_threads import run_replicas
 
 import tf1 as tf
 from tf1._replicas import gradients, session_exchange
 
 
-def in_two_processes(work):
-    """Calls work(group) in two threads. They stand for two processes: each has its own graph and session.
-    Returns the two results."""
-    values, results, barrier = {}, {}, threading.Barrier(2, timeout=60)
-
-    def run(index):
-        def all_gather(value):
-            values[index] = value
-            barrier.wait()
-            gathered = [values[0], values[1]]
-            barrier.wait()
-            return gathered
-
-        group = types.SimpleNamespace(count=2, index=index, all_gather=all_gather,
-                                      broadcast=lambda value: all_gather(value)[0])
-        with tf.Graph().as_default(), tf.Session() as session:
-            results[index] = work(group, session)
-
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results[0], results[1]
-
-
 def test_tensors_are_summed_and_rows_gathered_in_any_session():
-    def work(group, session):
-        all_reduce = session_exchange.of_graph(group)
-        assert session_exchange.of_graph(group) is all_reduce
-        own = tf.constant([1.0, 2.0]) * (group.index + 1)
-        rows = tf.IndexedSlices(own[:, tf.newaxis][:group.index + 1], tf.range(group.index + 1), [4, 1])
-        gathered = gradients.gather_slices(all_reduce, rows)
-        return [value.tolist() for value in session.run(
-            [all_reduce.sum(own), *gradients.sum_many(all_reduce, [own, own * 2]), gathered.values,
-             gathered.indices])]
+    def work(group):
+        with tf.Graph().as_default():
+            all_reduce = session_exchange.of_graph(group)
+            assert session_exchange.of_graph(group) is all_reduce
+            own = tf.constant([1.0, 2.0]) * (group.index + 1)
+            rows = tf.IndexedSlices(own[:, tf.newaxis][:group.index + 1], tf.range(group.index + 1), [4, 1])
+            gathered = gradients.gather_slices(all_reduce, rows)
+            return [value.tolist() for value in evaluate(
+                [all_reduce.sum(own), *gradients.sum_many(all_reduce, [own, own * 2]), gathered.values,
+                 gathered.indices])]
 
-    first, second = in_two_processes(work)
+    first, second = run_replicas(2, work)
     assert first == second == [[3, 6], [3, 6], [6, 12], [[1], [2], [4]], [0, 0, 1]]
 
 
@@ -89,5 +65,5 @@ def test_a_script_with_its_own_sessions_trains_in_two_processes(tmp_path):
     w = np.array([1.0, 5.0])
     for _ in range(3):
         w -= 0.2 * (w - 0.5)
-    np.testing.assert_allclose(found, w, rtol=1e-5)
-    np.testing.assert_allclose(rows, [-0.15, -0.15, 0, -0.3], rtol=1e-5)
+    assert_allclose(found, w, rtol=1e-5)
+    assert_allclose(rows, [-0.15, -0.15, 0, -0.3], rtol=1e-5)

@@ -3,6 +3,7 @@
 import pickle
 
 import numpy as np
+from numpy.testing import assert_allclose
 import pytest
 
 import tf1 as tf
@@ -42,8 +43,8 @@ def test_a_language_model_of_lists():
     assert np.array_equal(outputs[-1], last)
     expected = [np.mean([np.log(np.exp(output[index]).sum()) - output[index][label] for output in outputs])
                 for index, label in enumerate((0, 2))]
-    np.testing.assert_allclose(by_example, expected, rtol=1e-5)
-    np.testing.assert_allclose(whole, np.mean(expected), rtol=1e-5)
+    assert_allclose(by_example, expected, rtol=1e-5)
+    assert_allclose(whole, np.mean(expected), rtol=1e-5)
     with pytest.raises(ValueError, match="must have the same length; they have 1, 0 and 1"):
         sequences.sequence_loss([1], [], [1])
 

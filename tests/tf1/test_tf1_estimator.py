@@ -11,10 +11,14 @@ import time
 
 from absl import logging as absl_logging
 import numpy as np
+from numpy.testing import assert_array_equal
 import pytest
+from small_models import endless
 
 import tf1 as tf
 
+estimator = tf.estimator
+tpu = tf.contrib.tpu
 # --- A model ----------------------------------------------------------------------------------------------
 
 
@@ -27,19 +31,15 @@ def scheduled_model(features, labels, mode, params):
     total = tf.get_variable("total", [], initializer=tf.zeros_initializer())
     step = tf.train.get_global_step()
     loss = tf.reduce_sum(features["x"]) * 0.0  # must depend on the input: otherwise, training would never end
-    if mode == tf.estimator.ModeKeys.EVAL:
+    if mode == estimator.ModeKeys.EVAL:
         loss += tf.gather(tf.constant(params["losses"]), step)
     with tf.control_dependencies([loss]):
         train_op = tf.group(total.assign_add(1.0), step.assign_add(1))
     outputs = {"sum": features["x"] + total}
-    return tf.estimator.EstimatorSpec(
+    return estimator.EstimatorSpec(
         mode, predictions=outputs, loss=loss, train_op=train_op,
-        export_outputs={"serving_default": tf.estimator.export.PredictOutput(outputs),
-                        "doubled": tf.estimator.export.PredictOutput({"twice": outputs["sum"] * 2})})
-
-
-def endless():
-    return tf.data.Dataset.from_tensors({"x": [1.0, 2.0]}).repeat()
+        export_outputs={"serving_default": estimator.export.PredictOutput(outputs),
+                        "doubled": estimator.export.PredictOutput({"twice": outputs["sum"] * 2})})
 
 
 def once():
@@ -47,10 +47,10 @@ def once():
 
 
 def estimator_in(directory, losses=(0.0, 5.0, 3.0, 4.0, 2.0, 2.5), warm_start_from=None):
-    config = tf.estimator.RunConfig(save_checkpoints_steps=1, log_step_count_steps=None,
-                                    save_summary_steps=None)
-    return tf.estimator.Estimator(scheduled_model, str(directory), config, {"losses": list(losses)},
-                                  warm_start_from=warm_start_from)
+    config = estimator.RunConfig(save_checkpoints_steps=1, log_step_count_steps=None,
+                                 save_summary_steps=None)
+    return estimator.Estimator(scheduled_model, str(directory), config, {"losses": list(losses)},
+                               warm_start_from=warm_start_from)
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +60,11 @@ def trained(tmp_path_factory):
 
 
 def raw_receiver():
-    return tf.estimator.export.build_raw_serving_input_receiver_fn({"x": tf.zeros([1])})()
+    return estimator.export.build_raw_serving_input_receiver_fn({"x": tf.zeros([1])})()
 
 
 def parsing_receiver():
-    return tf.estimator.export.build_parsing_serving_input_receiver_fn(
+    return estimator.export.build_parsing_serving_input_receiver_fn(
         {"x": tf.FixedLenFeature([], tf.float32)})()
 
 
@@ -81,9 +81,9 @@ def totals_in(directory):
 
 
 def train_and_evaluate(model, max_steps, throttle_secs=0, hooks=None, input_fn=endless, **options):
-    return tf.estimator.train_and_evaluate(
-        model, tf.estimator.TrainSpec(input_fn, max_steps, hooks),
-        tf.estimator.EvalSpec(once, None, throttle_secs=throttle_secs, **options))
+    return estimator.train_and_evaluate(
+        model, estimator.TrainSpec(input_fn, max_steps, hooks),
+        estimator.EvalSpec(once, None, throttle_secs=throttle_secs, **options))
 
 
 @pytest.mark.parametrize("throttle_secs, steps", [(0, [1, 2, 3]), (600, [3])])
@@ -100,7 +100,7 @@ def test_train_and_evaluate_evaluates_after_checkpoints_and_at_the_end(tmp_path,
         [4, 5] if throttle_secs == 0 else [5])
 
 
-class Recorder(tf.estimator.Exporter):
+class Recorder(estimator.Exporter):
     """Records the steps at which it is called, and whether a call is the last one."""
 
     name = "recorder"
@@ -122,7 +122,7 @@ def test_the_final_exporter_exports_the_last_step_once(tmp_path, ending, throttl
               "hook": dict(max_steps=5, hooks=[tf.train.StopAtStepHook(2)])}[ending]
     model = estimator_in(tmp_path)
     recorder = Recorder()
-    exporters = [tf.estimator.FinalExporter("final", raw_receiver), recorder]
+    exporters = [estimator.FinalExporter("final", raw_receiver), recorder]
     metrics, exports = train_and_evaluate(model, throttle_secs=throttle_secs, **limits, exporters=exporters)
     assert metrics["global_step"] == 2 and recorder.asked == asked
     assert totals_in(tmp_path / "export" / "final") == [2]
@@ -131,7 +131,7 @@ def test_the_final_exporter_exports_the_last_step_once(tmp_path, ending, throttl
 
 
 def test_the_latest_exporter_keeps_the_newest(tmp_path):
-    exporter = tf.estimator.LatestExporter("latest", raw_receiver, exports_to_keep=2)
+    exporter = estimator.LatestExporter("latest", raw_receiver, exports_to_keep=2)
     train_and_evaluate(estimator_in(tmp_path), 3, exporters=[exporter])
     assert totals_in(tmp_path / "export" / "latest") == [2, 3]
 
@@ -147,17 +147,9 @@ def test_the_best_exporter_knows_what_was_best_before_it(tmp_path, settings, ste
     for max_steps in (3, 4, 5):  # losses 5, 3, 4; then 2; then 2.5
         time.sleep(1 - time.time() % 1)  # the name of an event file contains the second
         # A new exporter, as in a new process.
-        exporter = tf.estimator.BestExporter("best", raw_receiver, **settings)
+        exporter = estimator.BestExporter("best", raw_receiver, **settings)
         train_and_evaluate(estimator_in(tmp_path), max_steps, exporters=[exporter])
     assert totals_in(tmp_path / "export" / "best") == steps
-
-
-@pytest.mark.parametrize("make, message", [
-    (lambda: tf.estimator.LatestExporter("latest", raw_receiver, exports_to_keep=0), "exports_to_keep is 0"),
-    (lambda: tf.estimator.BestExporter(), "needs a serving_input_receiver_fn")])
-def test_exporters_refuse(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
 
 
 # --- Early stopping ---------------------------------------------------------------------------------------
@@ -178,7 +170,7 @@ def evaluated(tmp_path_factory):
 
 
 def test_read_eval_metrics_reads_all_event_files_in_order(evaluated):
-    found = tf.estimator.experimental.read_eval_metrics(evaluated.eval_dir())
+    found = estimator.experimental.read_eval_metrics(evaluated.eval_dir())
     assert list(found) == list(HISTORY)
     assert {step: metrics["f1"] for step, metrics in found.items()} == pytest.approx(HISTORY)
 
@@ -202,14 +194,14 @@ def stops(hook):
     ("stop_if_no_decrease", 30, {}, True), ("stop_if_no_decrease", 31, {}, False)])
 def test_early_stopping(evaluated, name, limit, options, expected):
     assert hasattr(tf.contrib.estimator, f"{name}_hook")
-    hook = getattr(tf.estimator.experimental, f"{name}_hook")(
+    hook = getattr(estimator.experimental, f"{name}_hook")(
         evaluated, "f1", limit, **options, run_every_secs=None, run_every_steps=1)
     assert stops(hook) == expected
 
 
 def test_a_hook_asks_as_often_as_it_is_told(evaluated, tmp_path):
     asked = []
-    hook = tf.estimator.experimental.make_early_stopping_hook(
+    hook = estimator.experimental.make_early_stopping_hook(
         evaluated, lambda: asked.append(None) or len(asked) == 3, run_every_secs=None, run_every_steps=2)
     model = estimator_in(tmp_path).train(endless, hooks=[hook], max_steps=9)
     assert model.get_variable_value("total") == 5  # called at steps 1, 3 and 5
@@ -247,14 +239,14 @@ X, Y = np.arange(10), np.arange(10) * 2
 
 
 def test_numpy_input_fn_gives_the_arrays_in_order():
-    features = batches(tf.estimator.inputs.numpy_input_fn({"x": X, "other": -X}, Y, 4, num_epochs=2,
-                                                          shuffle=False))
-    np.testing.assert_array_equal([labels for _, labels in features], np.tile(Y, 2).reshape(5, 4))
+    features = batches(estimator.inputs.numpy_input_fn({"x": X, "other": -X}, Y, 4, num_epochs=2,
+                                                       shuffle=False))
+    assert_array_equal([labels for _, labels in features], np.tile(Y, 2).reshape(5, 4))
     for found, labels in features:
         assert (found["x"] * 2 == labels).all() and (found["other"] == -found["x"]).all()
-    plain = batches(tf.estimator.inputs.numpy_input_fn(X, batch_size=4, shuffle=False))
+    plain = batches(estimator.inputs.numpy_input_fn(X, batch_size=4, shuffle=False))
     assert [batch.tolist() for batch in plain] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-    assert len(batches(tf.estimator.inputs.numpy_input_fn(X, num_epochs=None, shuffle=False))) == 50
+    assert len(batches(estimator.inputs.numpy_input_fn(X, num_epochs=None, shuffle=False))) == 50
 
 
 def test_each_prediction_with_dropout_has_new_masks_that_can_be_repeated(tmp_path):
@@ -262,26 +254,26 @@ def test_each_prediction_with_dropout_has_new_masks_that_can_be_repeated(tmp_pat
         outputs = tf.nn.dropout(features, keep_prob=0.5)
         loss = tf.reduce_sum(outputs) * tf.get_variable("weight", [])
         train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss, tf.train.get_global_step())
-        return tf.estimator.EstimatorSpec(mode, {"outputs": outputs}, loss, train_op)
+        return estimator.EstimatorSpec(mode, {"outputs": outputs}, loss, train_op)
 
     def input_fn():
         return tf.data.Dataset.from_tensors(np.ones([40], np.float32)).repeat(2).batch(1)
 
     def passes():
-        model = tf.estimator.Estimator(model_fn, str(tmp_path))
+        model = estimator.Estimator(model_fn, str(tmp_path))
         model.train(input_fn, max_steps=1)
         return [np.stack([row["outputs"] for row in model.predict(input_fn)]) for _ in range(3)]
 
     found = passes()
     rows = [tuple(row) for one in found for row in one]
     assert len(set(rows)) == len(rows) == 6
-    np.testing.assert_array_equal(passes(), found)
+    assert_array_equal(passes(), found)
 
 
 def test_a_run_config_keeps_what_a_script_adds_to_it(tmp_path):
-    config = tf.estimator.RunConfig(model_dir=str(tmp_path), save_checkpoints_steps=5)
+    config = estimator.RunConfig(model_dir=str(tmp_path), save_checkpoints_steps=5)
     config.my_setting = 3
-    copied = tf.estimator.Estimator(lambda features: None, config=config).config
+    copied = estimator.Estimator(lambda features: None, config=config).config
     assert copied.my_setting == 3 and copied.save_checkpoints_steps == 5
     assert config.replace(save_checkpoints_secs=9).save_checkpoints_steps is None
     with pytest.raises(TypeError, match="no setting 'other'"):
@@ -289,12 +281,12 @@ def test_a_run_config_keeps_what_a_script_adds_to_it(tmp_path):
 
 
 @pytest.mark.parametrize("config, settings", [
-    (tf.estimator.RunConfig, dict(save_checkpoints_steps=0)),
-    (tf.contrib.tpu.RunConfig, dict(save_checkpoints_secs=0)),
-    (tf.estimator.RunConfig, dict(save_checkpoints_steps=None, save_checkpoints_secs=None))])
+    (estimator.RunConfig, dict(save_checkpoints_steps=0)),
+    (tpu.RunConfig, dict(save_checkpoints_secs=0)),
+    (estimator.RunConfig, dict(save_checkpoints_steps=None, save_checkpoints_secs=None))])
 def test_a_run_can_save_no_checkpoints(config, settings, tmp_path):
     config = config(**settings, save_summary_steps=0, keep_checkpoint_max=0, log_step_count_steps=0)
-    model = tf.estimator.Estimator(scheduled_model, str(tmp_path), config.replace(tf_random_seed=1), {})
+    model = estimator.Estimator(scheduled_model, str(tmp_path), config.replace(tf_random_seed=1), {})
     model.train(endless, steps=2)
     assert model.latest_checkpoint() is None and not list(tmp_path.glob("model.ckpt*"))
 
@@ -308,31 +300,20 @@ def test_the_directory_of_a_checkpoint_means_its_newest(trained, tmp_path):
 
 
 def test_numpy_input_fn_shuffles_each_pass_by_the_graphs_seed():
-    input_fn = tf.estimator.inputs.numpy_input_fn(X, Y, 10, num_epochs=2, shuffle=True)
+    input_fn = estimator.inputs.numpy_input_fn(X, Y, 10, num_epochs=2, shuffle=True)
     first, second = batches(input_fn)
     assert sorted(first[0]) == X.tolist() and (first[0] * 2 == first[1]).all()
     assert not (first[0] == second[0]).all() and not (first[0] == X).all()
-    np.testing.assert_array_equal(batches(input_fn), [first, second])
+    assert_array_equal(batches(input_fn), [first, second])
     assert not np.array_equal(batches(input_fn, seed=2), [first, second])
     assert not np.array_equal(batches(input_fn, seed=None), batches(input_fn, seed=None))
 
 
-@pytest.mark.parametrize("make, message", [
-    (lambda: tf.estimator.inputs.numpy_input_fn(X, Y), "Pass shuffle=True"),
-    (lambda: tf.estimator.inputs.numpy_input_fn({"x": X}, Y[:9], shuffle=False), r"same number of "
-     r"examples; found \[9, 10\]"),
-    (lambda: tf.estimator.inputs.pandas_input_fn(Frame(x=X), Y), "Pass shuffle=True"),
-    (lambda: tf.estimator.inputs.pandas_input_fn(Frame(x=X, z=X[:3]), shuffle=False), r"\[3, 10\]")])
-def test_input_fns_refuse(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
-
-
 def test_pandas_input_fn_gives_columns():
-    (features, labels), = batches(tf.estimator.inputs.pandas_input_fn(Frame(a=X, b=-X), Y, shuffle=False))
+    (features, labels), = batches(estimator.inputs.pandas_input_fn(Frame(a=X, b=-X), Y, shuffle=False))
     assert features["a"].tolist() == X.tolist() and features["b"].tolist() == (-X).tolist()
     assert labels.tolist() == Y.tolist()
-    (_, labels), = batches(tf.estimator.inputs.pandas_input_fn(
+    (_, labels), = batches(estimator.inputs.pandas_input_fn(
         Frame(a=X), Frame(first=Y, second=X), shuffle=False))
     assert labels["first"].tolist() == Y.tolist() and labels["second"].tolist() == X.tolist()
 
@@ -367,16 +348,16 @@ def test_a_predictor_of_what_was_trained(trained, tmp_path, way, receiver, reque
 
 
 def test_a_raw_receiver_fixes_the_batch_size_if_asked(graph):
-    receive = tf.estimator.export.build_raw_serving_input_receiver_fn
+    receive = estimator.export.build_raw_serving_input_receiver_fn
     assert receive({"x": tf.ones([7, 3])})().features["x"].shape.as_list() == [None, 3]
     fixed = receive({"x": tf.ones([7, 3])}, default_batch_size=2)()
     assert fixed.receiver_tensors["x"].shape.as_list() == [2, 3]
-    assert isinstance(fixed, tf.estimator.export.ServingInputReceiver)
+    assert isinstance(fixed, estimator.export.ServingInputReceiver)
 
 
 @pytest.mark.parametrize("settings, total", [
-    (lambda directory: directory, 3), (lambda directory: tf.estimator.WarmStartSettings(directory), 3),
-    (lambda directory: tf.estimator.WarmStartSettings(directory, vars_to_warm_start="nothing"), 1)])
+    (lambda directory: directory, 3), (lambda directory: estimator.WarmStartSettings(directory), 3),
+    (lambda directory: estimator.WarmStartSettings(directory, vars_to_warm_start="nothing"), 1)])
 def test_a_warm_start_takes_weights_but_not_the_step(trained, tmp_path, settings, total):
     model = estimator_in(tmp_path, warm_start_from=settings(trained.model_dir)).train(endless, steps=1)
     assert model.get_variable_value("total") == total and model.get_variable_value("global_step") == 1
@@ -387,20 +368,7 @@ def test_a_warm_start_takes_weights_but_not_the_step(trained, tmp_path, settings
 # --- TPUs -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make, message", [
-    (lambda: tf.contrib.tpu.TPUEstimator(scheduled_model, use_tpu=True, train_batch_size=2),
-     "use_tpu=True: TPUs are not"),
-    (lambda: tf.contrib.tpu.RunConfig(cluster=object()),
-     "RunConfig.cluster=.*TPUs are not supported.*CPU or GPU"),
-    (lambda: tf.contrib.cluster_resolver.TPUClusterResolver("grpc://1.2.3.4", zone=None, project=None),
-     "TPUClusterResolver.tpu='grpc://1.2.3.4'.: TPUs are not supported, because")])
-def test_tpus_are_refused_and_why(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
-
-
 def test_the_settings_of_a_tpu_are_taken_and_change_nothing(tmp_path):
-    tpu = tf.contrib.tpu
     settings = tpu.TPUConfig(iterations_per_loop=100, num_shards=8,
                              per_host_input_for_training=tpu.InputPipelineConfig.PER_HOST_V2)
     config = tpu.RunConfig(cluster=None, master=None, model_dir=str(tmp_path), save_checkpoints_steps=7,
@@ -409,35 +377,46 @@ def test_the_settings_of_a_tpu_are_taken_and_change_nothing(tmp_path):
     assert tpu.TPUConfig(5, 8, None, tpu.InputPipelineConfig.PER_HOST_V1).num_shards == 8
     assert config.replace(save_checkpoints_steps=9).tpu_config == config.tpu_config
 
-    def model_fn(features, labels, mode, params):
-        assert params["batch_size"] == {"train": 2, "eval": 3, "infer": 4}[mode]
-        spec = scheduled_model(features, labels, mode, params)
-        return tpu.TPUEstimatorSpec(mode, spec.predictions, spec.loss, spec.train_op, (
-            lambda x: {"mean_x": tf.metrics.mean(x)}, [features["x"]]), spec.export_outputs)
-    model = tpu.TPUEstimator(model_fn, config=config, use_tpu=False, train_batch_size=2, eval_batch_size=3,
-                             predict_batch_size=4, eval_on_tpu=False, export_to_tpu=False,
-                             params={"losses": [9.0, 8.0, 7.0]})
-
-    def input_fn(params):
-        return tf.data.Dataset.range(params["batch_size"]).batch(params["batch_size"]).map(
-            lambda x: {"x": tf.cast(x, tf.float32)}).repeat(2)
-    model.train(input_fn, steps=2)
-    assert model.evaluate(input_fn) == {"mean_x": 1.0, "loss": 7.0, "global_step": 2}
-    assert [row["sum"] for row in model.predict(input_fn)] == [2, 3, 4, 5] * 2
+    model = tpu.TPUEstimator(scheduled_model, config=config, use_tpu=False, train_batch_size=2,
+                             eval_batch_size=3, predict_batch_size=4, eval_on_tpu=False, export_to_tpu=False,
+                             params={"losses": [9.0]})
+    assert model.model_dir == str(tmp_path)  # forks/fork_optimizer/run_pairs.py trains such a model
 
 
 def test_a_tpu_spec_keeps_the_order_of_its_fields(graph):
     scaffold, hooks = tf.train.Scaffold(), [[tf.train.StopAtStepHook(1)] for _ in range(3)]
     called = []
-    spec = tf.contrib.tpu.TPUEstimatorSpec(
+    spec = tpu.TPUEstimatorSpec(
         "train", {"x": 1}, tf.constant(2.0), tf.no_op(), None, {"out": 3}, lambda: scaffold,
         (lambda step: called.append(step) or tf.no_op(), [4]), *hooks)
     assert (spec.mode, spec.predictions, spec.export_outputs,
             spec.scaffold) == ("train", {"x": 1}, {"out": 3}, scaffold)
     assert [spec.training_hooks, spec.evaluation_hooks, spec.prediction_hooks] == hooks and called == [4]
-    assert spec.as_estimator_spec() is spec and isinstance(spec, tf.estimator.EstimatorSpec)
+    assert spec.as_estimator_spec() is spec and isinstance(spec, estimator.EstimatorSpec)
     optimizer = tf.train.GradientDescentOptimizer(0.1)
-    assert tf.contrib.tpu.CrossShardOptimizer(optimizer) is optimizer
+    assert tpu.CrossShardOptimizer(optimizer) is optimizer
+
+
+# --- Refusals --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make, message", [
+    (lambda: estimator.LatestExporter("latest", raw_receiver, exports_to_keep=0), "exports_to_keep is 0"),
+    (lambda: estimator.BestExporter(), "needs a serving_input_receiver_fn"),
+    (lambda: estimator.inputs.numpy_input_fn(X, Y), "Pass shuffle=True"),
+    (lambda: estimator.inputs.numpy_input_fn({"x": X}, Y[:9], shuffle=False), r"same number of "
+     r"examples; found \[9, 10\]"),
+    (lambda: estimator.inputs.pandas_input_fn(Frame(x=X), Y), "Pass shuffle=True"),
+    (lambda: estimator.inputs.pandas_input_fn(Frame(x=X, z=X[:3]), shuffle=False), r"\[3, 10\]"),
+    (lambda: tpu.TPUEstimator(scheduled_model, use_tpu=True, train_batch_size=2),
+     "use_tpu=True: TPUs are not"),
+    (lambda: tpu.RunConfig(cluster=object()),
+     "RunConfig.cluster=.*TPUs are not supported.*CPU or GPU"),
+    (lambda: tf.contrib.cluster_resolver.TPUClusterResolver("grpc://1.2.3.4", zone=None, project=None),
+     "TPUClusterResolver.tpu='grpc://1.2.3.4'.: TPUs are not supported, because")])
+def test_what_cannot_be_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
 
 
 # --- Logging, tf.app, the list of names ------------------------------------------------------------------
@@ -523,7 +502,7 @@ def test_the_dropout_of_cells_in_a_loop_depends_on_the_round_and_the_step(graph)
         first, again = session.run(outputs), session.run(outputs)
         session.run(tf.assign_add(step, 1))
         later = session.run(outputs)
-    np.testing.assert_array_equal(first, again)
+    assert_array_equal(first, again)
     for one, other in itertools.combinations([*(first[0] == 0), *(later[0] == 0)], 2):
         assert 0.35 < (one == other).mean() < 0.65
 
@@ -540,4 +519,4 @@ def test_the_metrics_of_glues_regression(graph):
             session.run([pearson_update, concat_update], dict(zip(place, (predictions[row], labels[row]))))
         found, values = session.run([pearson, everything])
     assert found == pytest.approx(np.corrcoef(predictions.ravel(), labels.ravel())[0, 1])
-    np.testing.assert_array_equal(values, predictions.ravel())
+    assert_array_equal(values, predictions.ravel())

@@ -5,6 +5,7 @@ import types
 from absl import logging
 from graphs import normal
 import numpy as np
+from numpy.testing import assert_allclose, assert_array_equal
 import pytest
 
 from bertlib.system import replica_group
@@ -36,7 +37,7 @@ def test_decoded_tags_have_the_op_names_of_tensorflow_1(length, declared, names)
             tf.train.import_meta_graph(read)
             again = other.run([graph.get_tensor_by_name(f"{name}:0") for name in names])
         for before, after in zip(expected, again):
-            np.testing.assert_array_equal(before, after)
+            assert_array_equal(before, after)
 
 
 def test_ops_after_a_decoding_are_numbered_as_in_tensorflow_1():
@@ -103,7 +104,7 @@ def test_a_program_recomputes_by_editing_the_graph():
         session.run(tf.global_variables_initializer())
         for recomputed, plain in zip(*session.run([found, tf.gradients(loss, variables)])):
             assert np.abs(plain).max() > 0
-            np.testing.assert_allclose(recomputed, plain, rtol=1e-5, atol=1e-7)
+            assert_allclose(recomputed, plain, rtol=1e-5, atol=1e-7)
 
 
 def test_ops_and_tensors_are_chosen_by_name_and_place():
@@ -196,7 +197,7 @@ def matrix(weights, shape=(None, 3)):
 def test_weights_of_another_length_than_the_labels_count(weights, for_each):
     expected = np.zeros([3, 3])
     np.add.at(expected, (LABELS, PREDICTED), for_each)
-    np.testing.assert_array_equal(matrix(weights), expected)
+    assert_array_equal(matrix(weights), expected)
 
 
 def test_weights_that_fit_nothing_are_refused():
