@@ -66,21 +66,10 @@ def test_of_replicas_each_has_as_many_micro_batches_as_it_takes():
     assert (step.gradient_accumulation_steps, step.batch.micro_batch_size) == (2, 4)
 
 
-def test_a_batch_that_replicas_cannot_share_is_refused_with_sizes_that_they_can():
-    for count in (None, 0):
-        with pytest.raises(ValueError, match=r"1 on each of 3 replicas\). Use a batch of 30 or 33 "):
-            settled(num_replicas=3, gradient_accumulation_steps=count)
-    with pytest.raises(ValueError, match=r"12 equal micro-batches \(4 on each of 3 replicas\). Use a batch "
-                                         "of 24 or 36 examples"):
-        settled(num_replicas=3, gradient_accumulation_steps=4)
-
-
 def test_by_tokens_replicas_share_the_micro_batches():
     step, messages, _ = settled(num_replicas=4, tokens_per_micro_batch=256)  # 2 examples of full length
     assert (step.gradient_accumulation_steps, step.batch.micro_batches) == (4, 16)
     assert "on each of 4 replicas" in messages[0][1]
-    with pytest.raises(ValueError, match="on each of 4 replicas: --train_batch_size=32 can be split"):
-        settled(num_replicas=4, tokens_per_micro_batch=256, gradient_accumulation_steps=9)
 
 
 def test_without_flags_it_is_the_published_step():
@@ -103,12 +92,6 @@ def test_auto_alone_keeps_the_number_of_micro_batches_and_0_alone_the_mode():
     step, _, steps = settled(5, gradient_accumulation_steps=0)
     assert (step.recompute, step.gradient_accumulation_steps) == ("none", 16)
     assert {tried.recompute for tried in steps} == {"none"} and len(steps) < 6
-
-
-def test_when_nothing_fits_the_smallest_says_what_it_needs():
-    with pytest.raises(ValueError, match=r"2\.05 GB are usable, but the setting that needs least memory, "
-                       r"recompute=layers with micro-batches of 1, needs"):
-        settled(2.05, recompute="auto", gradient_accumulation_steps=0)
 
 
 def test_what_is_given_is_kept_and_warned_of_if_it_will_not_fit():
@@ -141,13 +124,6 @@ def test_where_there_is_surely_room_nothing_is_simulated():
     assert len(simulation.steps) == 1
 
 
-def test_a_batch_that_cannot_be_split_is_refused_with_what_can():
-    with pytest.raises(ValueError, match="32 examples cannot be split into 5 .* Use a batch of 30 or 35 "
-                       "examples.* into 4 or 8"):
-        settled(gradient_accumulation_steps=5)
-    assert [Batch(12, count).check().micro_batch_size for count in (1, 3, 12)] == [12, 4, 1]
-
-
 # --- By tokens -------------------------------------------------------------------------------------------
 
 
@@ -161,21 +137,36 @@ def test_by_tokens_there_are_as_many_micro_batches_as_the_longest_examples_take(
     assert settled(tokens_per_micro_batch=1000, gradient_accumulation_steps=7)[0].batch.micro_batch_size == 5
 
 
-@pytest.mark.parametrize("flags, expected", [
-    (dict(trim_padding=False), "untrimmed examples all have the same number of tokens"),
-    (dict(tokens_per_micro_batch=100), "is below --max_seq_length=128"),
-    (dict(gradient_accumulation_steps=0), "leave one of the two flags out"),
-    (dict(gradient_accumulation_steps=33), "can be split into at most 32 micro-batches"),
-    (dict(gradient_accumulation_steps=4), "Pass --gradient_accumulation_steps=5 or "
-     "--tokens_per_micro_batch=1024")])
-def test_by_tokens_what_contradicts_itself_is_refused(flags, expected):
-    with pytest.raises(ValueError, match=expected):
-        settled(**{"tokens_per_micro_batch": 1000, **flags})
-
-
 def test_by_tokens_the_warning_names_the_flag_that_helps():
     (_, _), (is_warning, text) = settled(3, tokens_per_micro_batch=1000)[1]
     assert is_warning and "Pass a smaller --tokens_per_micro_batch, or --recompute=auto." in text
+
+
+# --- Refusals ------------------------------------------------------------------------------------------
+
+TOKENS = dict(tokens_per_micro_batch=1000)
+
+
+@pytest.mark.parametrize("flags, message", [
+    (dict(gradient_accumulation_steps=5), "32 examples cannot be split into 5 .* Use a batch of 30 or 35 "
+     "examples.* into 4 or 8"),
+    *((dict(num_replicas=3, gradient_accumulation_steps=count),
+       r"1 on each of 3 replicas\). Use a batch of 30 or 33 ") for count in (None, 0)),
+    (dict(num_replicas=3, gradient_accumulation_steps=4), r"12 equal micro-batches \(4 on each of 3 "
+     r"replicas\). Use a batch of 24 or 36 examples"),
+    (dict(memory_gb=2.05, recompute="auto", gradient_accumulation_steps=0), r"2\.05 GB are usable, but the "
+     "setting that needs least memory, recompute=layers with micro-batches of 1, needs"),
+    (dict(TOKENS, trim_padding=False), "untrimmed examples all have the same number of tokens"),
+    (dict(tokens_per_micro_batch=100), "is below --max_seq_length=128"),
+    (dict(TOKENS, gradient_accumulation_steps=0), "leave one of the two flags out"),
+    (dict(TOKENS, gradient_accumulation_steps=33), "can be split into at most 32 micro-batches"),
+    (dict(tokens_per_micro_batch=256, num_replicas=4, gradient_accumulation_steps=9),
+     "on each of 4 replicas: --train_batch_size=32 can be split"),
+    (dict(TOKENS, gradient_accumulation_steps=4), "Pass --gradient_accumulation_steps=5 or "
+     "--tokens_per_micro_batch=1024")])
+def test_a_step_that_cannot_be_is_refused_with_one_that_can(flags, message):
+    with pytest.raises(ValueError, match=message):
+        settled(**flags)
 
 
 # --- The search ------------------------------------------------------------------------------------------
