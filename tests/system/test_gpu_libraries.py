@@ -8,10 +8,12 @@ import types
 from absl import flags
 import pytest
 import tensorflow.compat.v1 as tf
+import tiny
 
 from bertlib.commands import devices, launch
 
 from bertlib.system import gpu_libraries, replica_launcher
+from bertlib.tasks import shared_flags
 import tf1.__main__ as tf1_command
 from tf1._replicas import launching
 
@@ -67,15 +69,18 @@ def test_a_command_warns_once(has_card, monkeypatch, caplog):
             for record in caplog.records if record.levelname == "WARNING"] == [True] * has_card
 
 
-def launch_a_command(count):
+def flags_of(section, **values):
+    """Returns the flags of a section, with some values."""
     found = flags.FlagValues()
-    flags.DEFINE_integer("num_replicas", count, "", flag_values=found)
-    flags.DEFINE_float("replica_timeout", 60.0, "", flag_values=found)
-    flags.DEFINE_integer("max_restarts", 0, "", flag_values=found)
-    flags.DEFINE_bool("open_ports", True, "", flag_values=found)
-    found.mark_as_parsed()
+    for entry in section:
+        entry.define_in(found)
+    found(["command", *tiny.flags(**values)])
+    return found
+
+
+def launch_a_command(count):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launch, "FLAGS", found)
+        patch.setattr(launch, "FLAGS", flags_of(shared_flags.REPLICAS, num_replicas=count, open_ports=True))
         launch.start_processes("")
 
 
@@ -119,11 +124,7 @@ def test_a_script_is_warned_of_an_unused_card_before_tensorflow_looks_for_gpus(
 def command_flags(monkeypatch):
     """Flags of a command, in the form that `devices` gets. TensorFlow's settings are restored after the test.
     """
-    found = flags.FlagValues()
-    flags.DEFINE_bool("tf32", True, "", flag_values=found)
-    flags.DEFINE_bool("gpu_allow_growth", False, "", flag_values=found)
-    flags.DEFINE_bool("deterministic", False, "", flag_values=found)
-    found.mark_as_parsed()
+    found = flags_of(shared_flags.GPUS)
     monkeypatch.setattr(devices, "FLAGS", found)
     monkeypatch.delenv("TF_FORCE_GPU_ALLOW_GROWTH", raising=False)
     yield found
