@@ -272,20 +272,24 @@ def test_a_cxx_that_is_no_command_line(machine):
 # --- Training --------------------------------------------------------------------------------------------
 
 
-def test_native_kernels_train_as_plain_ones_do(scripts, tiny_model, build, tmp_path):
+def test_native_kernels_train_as_plain_ones_do_and_a_missing_compiler_is_said(
+        scripts, tiny_model, build, machine, tmp_path):
     data = tiny.write_task(tmp_path / "data", "mrpc", train=16)
     losses, graphs = {}, {}
-    for compiled in (False, True):
-        output = tmp_path / str(compiled)
+    for run, environment in (("plain", build.machine.environment), ("built", build.machine.environment),
+                             ("missing", {**machine.environment, "CXX": "no-such-compiler"})):
+        output = tmp_path / run
         finished = scripts.run("run_classifier.py", *tiny.flags(
             **tiny_model.flags, task_name="mrpc", data_dir=data, do_train=True, train_batch_size=4,
             num_train_epochs=1, learning_rate=0.01, log_steps=1, trim_padding=False, output_dir=output,
-            compile_kernels=compiled), cwd=tmp_path, **build.machine.environment)
+            compile_kernels=run != "plain"), cwd=tmp_path, **environment)
         finished.assert_success()
-        assert "kernels" not in finished.err
+        said = re.findall(r"^[\d:]+ .*\bkernels .*", finished.err, re.MULTILINE)
+        assert len(said) == (run == "missing") and all("No C++ compiler found" in line for line in said)
         found = re.findall(r"step \d+/4 .*\bloss (\S+)", finished.err)
-        losses[compiled], graphs[compiled] = list(map(float, found)), (output / "graph.pbtxt").read_text()
-    assert len(losses[False]) == 4 and 'op: "Bert' not in graphs[False]
+        losses[run], graphs[run] = list(map(float, found)), (output / "graph.pbtxt").read_text()
+        assert len(found) == 4 and ('op: "Bert' in graphs[run]) == (run == "built")
+        assert_allclose(losses[run], losses["plain"], rtol=1e-3)
     for op in ("Gelu", "GeluGradient", "Norm", "NormGradient", "Softmax", "SoftmaxGradient", "DropoutMask"):
-        assert f'op: "Bert{op}"' in graphs[True]
-    assert_allclose(losses[True], losses[False], rtol=1e-3)
+        assert f'op: "Bert{op}"' in graphs["built"]
+    assert "_XlaMustCompile" not in graphs["missing"] and not machine.kept()
