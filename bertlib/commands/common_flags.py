@@ -5,6 +5,7 @@ of absl.
 """
 
 import collections
+import contextlib
 import sys
 import textwrap
 
@@ -12,6 +13,7 @@ from absl import app, flags
 
 from bertlib.runs.entries import ADVANCED, MACHINE, Switch, default_text, section
 from bertlib.runs.settings import PHASES, Settings
+from bertlib.system import terminal
 
 FLAGS = flags.FLAGS
 
@@ -64,7 +66,8 @@ class _HelpFlag(flags.BooleanFlag):
 
     def parse(self, arg):
         if self._parse(arg):
-            print(help_text(self._description, full=self.name == "helpfull"))
+            with contextlib.suppress(terminal.StreamError):  # `launch.run` reports this error
+                print(help_text(self._description, full=self.name == "helpfull"))
             sys.exit()
 
 

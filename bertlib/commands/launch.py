@@ -105,6 +105,8 @@ def run(main, resumable=False, description=None, takes_paths=False):
         if not end.code:  # the text of --help may not be written yet
             try:
                 terminal.flush_output()
+            except terminal.ClosedPipeError:
+                pass  # the reader of `--help | head` has read enough
             except terminal.StreamError as error:
                 _end(Outcome("failed", 1, str(error)))
         elif advice := common_flags.advice_on(end.__context__, description):

@@ -18,6 +18,10 @@ class StreamError(OSError):
     """The error for a standard stream that is closed or cannot be written."""
 
 
+class ClosedPipeError(StreamError):
+    """The error for a standard output whose reader has ended, as in `command | head`."""
+
+
 def printable(text):
     """Returns a text in which characters that could mislead a reader or control a terminal are escaped.
 
@@ -118,10 +122,10 @@ class _Output(io.FileIO):
         try:
             if not self._is_closed:
                 return super().write(data)
-            problem = "the standard output is closed. Redirect it to a file or to /dev/null."
+            self.error = StreamError("the standard output is closed. Redirect it to a file or to /dev/null.")
         except BrokenPipeError:
-            problem = "the standard output cannot be written: the other end of the pipe is closed."
+            self.error = ClosedPipeError(
+                "the standard output cannot be written: the other end of the pipe is closed.")
         except OSError as error:
-            problem = f"the standard output cannot be written: {error.strerror}."
-        self.error = StreamError(problem)
+            self.error = StreamError(f"the standard output cannot be written: {error.strerror}.")
         raise self.error
