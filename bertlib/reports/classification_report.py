@@ -8,6 +8,7 @@ from bertlib.reports.report_page import name, number, paragraph, percent, sectio
 from bertlib.system import terminal
 
 _MAX_DECISIONS = 50  # wrong labels that the heading of an error names
+_MAX_OTHERS = 3  # columns of an example, other than its texts and its label
 # With more than `_MAX_MATRIX` labels, a list of the `_MAX_CONFUSIONS` most frequent confusions replaces the
 # confusion matrix.
 _MAX_MATRIX, _MAX_CONFUSIONS = 30, 50
@@ -59,7 +60,7 @@ def _report_labels(path, facts, rows, labels, threshold):
         path, facts, len(rows), "examples", {"right": len(rows) - len(wrong), "wrong": len(wrong)},
         labels_section("Labels", {label: scores[label] for label in labels}, "label", *notes), *parts,
         report_sections.errors_section(heading, order, wrong,
-                                       lambda item: _error(*item, facts.data_file, threshold)),
+                                       lambda item: _error(*item, facts, threshold)),
         report_sections.length_section("Accuracy by length", [
             (row.length, float(row.is_right)) for row in rows], "tokens", measure),
         notes=[_f1_note(scores, labels, is_multilabel)])
@@ -167,7 +168,7 @@ def _matrix_table(matrix, labels):
                             f'<tbody>{"".join(body)}</tbody></table></div>\n')
 
 
-def _error(index, row, data_file, threshold):
+def _error(index, row, facts, threshold):
     """Returns the `Html` of a wrong prediction: the labels, the texts, and the line of the file."""
     if threshold is None:
         probability = (row.probabilities or {}).get(row.prediction)
@@ -176,25 +177,30 @@ def _error(index, row, data_file, threshold):
         problem = {True: "not in the data", False: "not predicted"}
         heading = "; ".join(f"{name(label)}{_probability(probability)} {problem[is_predicted]}"
                             for _, label, probability, is_predicted in _wrong_decisions(row)[:_MAX_DECISIONS])
-    return _article(heading, index, row, data_file)
+    return _article(heading, index, row, facts)
 
 
 def _probability(probability):
     return "" if probability is None else f" ({number(probability, 3)})"
 
 
-def _article(heading, index, row, data_file):
-    """Returns the `Html` of an example.
+def _article(heading, index, row, facts):
+    """Returns the `Html` of an example. It also shows a few other columns of the input, such as an id.
 
     Args:
       heading: `Html`.
       index: int, position of the row in the data, from 0.
       row: `PredictedRow`.
-      data_file: str, or None.
+      facts: a `Facts`.
     """
     place = f"example {index + 1:,}" if row.line is None else f"line {row.line}"
+    flags = (facts.record or {}).get("settings", {})
+    known = ",".join(flags.get(flag) or "" for flag in ("text_column", "label_column")).split(",")
+    others = [f"{column:.40}: {value:.80}" for column, value in row.fields.items()
+              if value and column not in known and value not in row.texts]
+    place = "; ".join([place, *others[:_MAX_OTHERS]])
     texts = "".join(map(report_page.text_block, row.texts))
-    return report_page.article("wrong", f"<h3>{heading}</h3>\n{texts}", data_file, place)
+    return report_page.article("wrong", f"<h3>{heading}</h3>\n{texts}", facts.data_file, place)
 
 
 # --- Scores ----------------------------------------------------------------------------------------------
@@ -218,7 +224,7 @@ def _report_scores(path, facts, rows):
         report_sections.errors_section(
             "Largest errors", "The largest errors come first.", worst, lambda index: _article(
                 f"predicted {number(rows[index].prediction)}, label {number(float(rows[index].label))}",
-                index, rows[index], facts.data_file)),
+                index, rows[index], facts)),
         report_sections.length_section(
             "Mean absolute error by length", [(row.length, error) for row, error in zip(rows, errors)],
             "tokens", "mean absolute error", is_share=False))

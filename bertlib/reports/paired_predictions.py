@@ -118,9 +118,9 @@ def check_pairs(first, second):
       ValueError: the tables differ. The message names the first row that differs.
     """
     if first.target != second.target:
-        raise ValueError(f"{first.path} belongs to the task {first.task}, and {second.path} to the "
-                         f"task {second.task}. Only predictions "
-                         "of one task can be compared.")
+        raise ValueError(f"{first.path} belongs to a task of the type {first.target.name}, and {second.path} "
+                         f"to a task of the type {second.target.name}. Only predictions of one type can be "
+                         "compared.")
     names = [name for name in first.rows[0] if name in second.rows[0] and name not in _OURS
              and not name.startswith("probability_")]
     if not names:

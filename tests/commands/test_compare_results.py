@@ -369,7 +369,8 @@ def test_tables_that_cannot_be_compared_are_refused(two):
     pathlib.Path("key/eval_predictions.jsonl").write_text(lines)
     assert "the column 'prediction' is missing in row 1" in refused("key", a)
     write("scores", classified([1.5], [2.5]), labels=None, task_type="regression", task="stars")
-    assert "belongs to the task own data, and " in refused(a, "scores")
+    assert ("belongs to a task of the type classification, and scores/eval_predictions.csv to a task of the "
+            "type regression.") in refused(a, "scores")
     assert "--metric=bleu: the metrics of these predictions are eval_accuracy, eval_f1, eval_matthews." in (
         refused(a, b, metric="bleu"))
     assert "are not two directories with sweep.json" in refused(a, sweep("sweep", 1, [1, 2]))

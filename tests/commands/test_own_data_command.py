@@ -121,3 +121,14 @@ def test_what_can_hardly_be_labels_is_said(run_script, tiny_model, tmp_path):
                           num_train_epochs=0.1)
     finished.assert_refused("there are 12 labels for 12 examples", "--task_type=regression",
                             "train, train.csv: the labels 11 and 11.0 differ only in letter case or spelling")
+
+
+def test_a_warning_about_labels_is_written_once(run_script, tiny_model, tmp_path):
+    labels = 80 * ["positive", "positive", "good"] + 20 * ["Good"]
+    lines = [f"cat {number},{label}\n" for number, label in enumerate(labels)]
+    (tmp_path / "train.csv").write_text("text,label\n" + "".join([*lines, "a,postive\n", "b,postive\n"]))
+    done = run_script("run_classifier.py", **tiny_model.flags, train_file="train.csv", dev_fraction=0.5,
+                      train_batch_size=999)
+    done.assert_refused("make no batch")
+    assert done.err.count("the labels Good and good differ only in letter case") == 1
+    assert done.err.count("the label 'postive' occurs 1 times, and looks like a misspelling") == 1

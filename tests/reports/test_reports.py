@@ -72,7 +72,8 @@ def classified(count, labels, seed=0):
         answer = label if chance.random() < 0.6 else chance.choice(labels)
         probability = chance.uniform(0.5, 1)
         text = NASTY[index] if index < len(NASTY) else f"text {index}"
-        rows.append(PredictedRow(index + 2, {}, (text,), label, answer, {answer: probability},
+        fields = {"text": text, "gold": label, "empty": "", "id": f"<{index}>", "null": None}
+        rows.append(PredictedRow(index + 2, fields, (text,), label, answer, {answer: probability},
                                  label == answer, length=chance.randrange(3, 60)))
     return rows
 
@@ -98,7 +99,8 @@ def test_a_classification(tmp_path):
                 "intervals": {"eval_f1": [0.4, 0.6]}}
     page = write(tmp_path / "page.html", rows, labels, numbers, curve={"F1": [(0, 0.1), (9, 0.5)]},
                  losses=[(1, 0.7), (2, float("nan")), (3, 0.2)],
-                 record={"train_data": {"fingerprint": "f00d"}, "settings": {"seed": 12}, "labels": labels},
+                 record={"train_data": {"fingerprint": "f00d"}, "labels": labels,
+                         "settings": {"seed": 12, "label_column": "gold"}},
                  shown={"eval_f1": "macro F1"})
     overall, scores, matrix, lengths, record = page.tables
     assert overall == [["macro F1", 0.5]]
@@ -116,8 +118,8 @@ def test_a_classification(tmp_path):
     right = 300 - len(wrong)
     assert f"300 examples: {right} right ({right / 3:.1f} %), {len(wrong)} wrong (" in page.text
     assert len(wrong) > 50 and f"Showing 50 of {len(wrong)} examples." in page.text
-    assert [int(re.search(r"dev.csv, line (\d+)$", text.strip()).group(1)) for text in page.articles] == [
-        row.line for row in wrong[:50]]
+    places = [text.strip().splitlines()[-1] for text in page.articles]
+    assert places == [f"dev.csv, line {row.line}; id: {row.fields['id']}" for row in wrong[:50]]
     assert f"predicted {wrong[0].prediction} (" in page.articles[0] and wrong[0].texts[0] in page.articles[0]
     # Each row has the accuracy of the texts in a range of lengths. The ranges together contain all texts.
     assert lengths[0] == ["tokens", "accuracy", "examples", ""]

@@ -56,12 +56,10 @@ def read(settings, suffix=""):
         inheritance.columns_by_name(settings))
     _check_flags(settings, target_class, reader)
     splits, labels, stored_rows = _read(settings, target_class, reader, record)
-    for name, columns in (("text_column", reader.text), ("label_column", reader.label)):
-        if getattr(settings, name) is None and columns:
-            settings.set_default(name, ",".join(map(str, columns)))
     target = sources.create_target(settings, target_class, labels)
     for name, split in splits.items():
-        _describe(f"{name}, {split.path}", split, target)
+        # The first split is the largest one. Warnings about the others would repeat its warnings.
+        _describe(f"{name}, {split.path}", split, target, warns=split is next(iter(splits.values())))
     processor = row_examples.CustomProcessor(splits, target)
     if is_default:
         sources.refuse_other_file(settings, "train_file", lambda record: (
@@ -185,6 +183,9 @@ def _read(settings, target_class, reader, record):
         splits["dev"] = read("dev_file")
     if settings.do_predict:
         splits["test"] = read("test_file", needs_labels=False)
+    for name, columns in (("text_column", reader.text), ("label_column", reader.label)):
+        if getattr(settings, name) is None and columns:
+            settings.set_default(name, ",".join(map(str, columns)))
     if train is not None:
         _warn_of_shared_examples(train, splits)
     if train is not None and settings.dev_fraction is not None:
@@ -259,9 +260,10 @@ def _labels_before_reading(settings, record, reader):
     return None, None
 
 
-def _describe(name, split, target):
-    """Logs the number of examples in total and for each label. Warns if labels look misspelled. Also warns if
-    there are very many labels, because --label_column or --task_type is then probably wrong."""
+def _describe(name, split, target, warns):
+    """Logs the number of examples in total and for each label. If `warns` is true, warns if labels look
+    misspelled, or if there are very many labels: then --label_column or --task_type is probably wrong.
+    """
     if not split.is_labelled:
         logging.info("%s: %d examples, without labels.", name, len(split.rows))
         return
@@ -274,6 +276,8 @@ def _describe(name, split, target):
     more = len(target.labels) - len(listed)
     logging.info("%s: %d examples: %s%s.", name, len(split.rows), ", ".join(listed),
                  f" and {more} more labels" if more else "")
+    if not warns:
+        return
     for group in row_examples.similar_labels(target.labels):
         new = max(group, key=counts.get)
         logging.warning("%s: the labels %s differ only in letter case or spelling, but count as different "
