@@ -104,7 +104,7 @@ def inherit_record(settings, trained, without):
             if before not in (None, now):
                 taken[name] = before
         elif not entry.is_path and now != before:
-            text = f"--{name}={_format_flag(now)} (in the training: {_format_flag(before)})"
+            text = _format_change(name, now, before)
             if entry.affects == INPUT:
                 different.append(text)
             elif not (name == "task_name" and target.answers().can_predict(now, before)):
@@ -135,6 +135,19 @@ def _recorded(record, settings):
     if "data_dir" in names and same_task and data and files.is_directory(data):
         values["data_dir"] = data
     return values
+
+
+def describe_changes(settings, record, names):
+    """Returns the settings that differ from the record of a training, as text such as "--encoding=utf-8 (in
+    the training: cp1252)". Returns "" if all of the settings `names` are equal."""
+    before = {**record, **record["settings"]}
+    pairs = {name: (getattr(settings, name) or None, before.get(name) or None) for name in names}
+    return ", ".join(_format_change(name, *pair) for name, pair in pairs.items() if pair[0] != pair[1])
+
+
+def _format_change(name, now, before):
+    """Returns the values of a flag in this run and in the training as text."""
+    return f"--{name}={_format_flag(now):.200} (in the training: {_format_flag(before):.200})"
 
 
 def _format_flag(value):

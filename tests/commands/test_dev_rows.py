@@ -55,6 +55,14 @@ def test_what_contradicts_the_training_is_refused_before_anything_is_written(dam
     assert contents(copy.directory) == before
 
 
+def test_flags_that_change_the_labels_are_named(copy):
+    refused = copy.train(**TRAIN, num_train_epochs=3, label_map="spellings.csv", encoding="latin-1")
+    refused.assert_refused(
+        "The cause may be these flags, which change rows or labels: --label_map={'pets': 'animals'} (in the "
+        "training: nothing), --encoding=latin-1 (in the training: utf-8). Pass the values of the training, "
+        "or train in another --output_dir.")
+
+
 @pytest.mark.parametrize("flags", [
     dict(), dict(dev_file="data/dev.csv"),
     dict(dev_file="data/dev.csv", do_train=None, do_eval=None, do_predict=None)], ids=str)  # default phases

@@ -14,11 +14,15 @@ from typing import NamedTuple
 from absl import logging
 
 from bertlib.data import text_keys
-from bertlib.runs import output_files
+from bertlib.runs import inheritance, output_files
 from bertlib.system import files, fingerprints
 from bertlib.tasks.classification import sources
 from bertlib.tasks.classification.row_examples import count_labels, label_names
 from bertlib.tasks.split_data import row_digest
+
+# The settings that change the rows or the labels of a file when it is read.
+_READING = ("mapped_labels", "task_type", "text_column", "label_column", "label_separator", "header",
+            "delimiter", "encoding", "skip_bad_lines")
 
 
 class DevSplit(NamedTuple):
@@ -163,7 +167,9 @@ def split_training_file(settings, split):
     """
     earlier, record = _find_earlier_training(settings)
     if record:
-        return split_by_dev_rows(split, earlier.path, record["dev_rows"])
+        return split_by_dev_rows(split, earlier.path, record["dev_rows"],
+                                 inheritance.describe_changes(settings, record, _READING).replace(
+                                     "--mapped_labels", "--label_map"))
     parts = stratified_split(split, settings.dev_fraction)
     content = format_dev_rows(parts.dev)
     return parts, DevRows(content, {"rows": len(parts.dev.rows), "of": len(split.rows),
@@ -188,7 +194,7 @@ def format_dev_rows(split):
             f"evaluations use these rows.\nline\tdigest\n{''.join(lines)}")
 
 
-def split_by_dev_rows(split, directory, recorded):
+def split_by_dev_rows(split, directory, recorded, changed=""):
     """Splits a training file into two sets: the development set that dev_rows.txt lists, and the training set
     with the remaining rows.
 
@@ -196,6 +202,7 @@ def split_by_dev_rows(split, directory, recorded):
       split: the `row_examples.Split` of the file.
       directory: path of the output directory with dev_rows.txt.
       recorded: see `DevRows`.
+      changed: the flags of `_READING` that differ from the training, as text.
 
     Returns:
       (a `DevSplit`, the `DevRows`). If a row was added to the training file later and has the same texts as a
@@ -210,7 +217,7 @@ def split_by_dev_rows(split, directory, recorded):
         raise ValueError(f"{path} is missing, or was changed after the training wrote it: the file lists the "
                          "rows on which the model was not trained. Restore the file from a copy, or evaluate "
                          "on a --dev_file.")
-    parts = find_rows(split, content, path)
+    parts = find_rows(split, content, path, changed)
     if len(split.rows) > recorded["of"]:
         logging.warning("%s has %d rows, but it had only %d rows when the training in %s started. The added "
                         "rows are not used for evaluation. If the training is continued, it trains on the "
@@ -220,9 +227,9 @@ def split_by_dev_rows(split, directory, recorded):
     return parts, DevRows(content, recorded)
 
 
-def find_rows(split, content, path):
+def find_rows(split, content, path, changed=""):
     """Returns the `DevSplit` of a training file according to the content of dev_rows.txt, whose path is
-    `path`. For the errors, see `split_by_dev_rows`."""
+    `path`. For `changed` and the errors, see `split_by_dev_rows`."""
     rows = [line.split("\t") for line in content.splitlines()[2:]]
     wanted, taken = collections.Counter(digest for _, digest in rows), set()
     for index, row in enumerate(split.rows):
@@ -233,10 +240,13 @@ def find_rows(split, content, path):
     missing = sum(wanted.values())
     if missing:
         line = next(line for line, digest in rows if wanted[digest])
+        cause = ("The rows were removed, or their texts or labels were changed. Pass the unchanged file as "
+                 "--train_file, or evaluate on a --dev_file.")
+        if changed:
+            cause = (f"The cause may be these flags, which change rows or labels: {changed}. Pass the values "
+                     "of the training, or train in another --output_dir.")
         raise ValueError(f"{split.path} lacks {missing} of the {len(rows)} rows that {path} lists. When the "
-                         f"training started, one of these rows began in line {line}. The rows were removed, "
-                         "or their texts or labels were changed. Pass the unchanged file as --train_file, "
-                         "or evaluate on a --dev_file.")
+                         f"training started, one of these rows began in line {line}. {cause}")
     texts = {text_key_of_row(split.rows[index]) for index in taken}
     return _divide_rows(split, taken, {index for index, row in enumerate(split.rows)
                                        if index not in taken and text_key_of_row(row) in texts})
