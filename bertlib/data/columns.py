@@ -23,6 +23,9 @@ LOOKAHEAD_ROWS = 1000
 HEADER_VALUES = {"auto": None, "true": True, "false": False}
 # Messages show at most this number of characters of a column's name.
 _SHOWN_CHARACTERS = 60
+_OTHER_DELIMITER = " If another character separates the columns, pass --delimiter."
+_SEMICOLONS = (" The row has commas and semicolons. If semicolons separate the columns, pass "
+               "--delimiter=semicolon.")
 _NO_HEADER = ". If this row is not a header, pass the numbers of the columns, from 1"
 
 
@@ -420,6 +423,9 @@ class TextFile:
         rows, without_texts = _drop_last_blanks(table), []
         for line, row in rows:
             if isinstance(row, BadRow):
+                if "quote" in row.kind and self._reader.delimiter is None:
+                    row = row._replace(problem=row.problem + (
+                        _SEMICOLONS if table.is_ambiguous else _OTHER_DELIMITER))
                 yield TextRow(line, None, bad=row)
             elif isinstance(row, dict):
                 found = self._read_object(line, row)
@@ -449,6 +455,14 @@ class TextFile:
                 continue
             is_checked = is_checked or self._warn_of_utf8(line, row)
             yield self._read_list(line, row)
+
+    def why_needed(self, row):
+        """Returns a sentence that says why a bad row cannot be left out: it should be the first row of a
+        table, which determines the columns. Returns None if the row can be left out."""
+        if self.place or self._input_format == "jsonl" or row.bad.kind == "blank line":
+            return None
+        return (f"Line {row.line} determines the columns, so --skip_bad_lines=true cannot leave it out. "
+                f"Correct line {row.line}.")
 
     def _warn_of_utf8(self, line, row):
         """Logs a warning if a row is probably UTF-8, but was decoded with another encoding because of
@@ -488,9 +502,7 @@ class TextFile:
             columns = self._choose_columns()
             self.text_places = [self.place.find(column, "--text_column") for column in columns]
         except RowError as error:
-            advice = (" The row has commas and semicolons. If semicolons separate the columns, pass "
-                      "--delimiter=semicolon.")
-            raise RowError(error.line, error.problem + advice * table.is_ambiguous) from None
+            raise RowError(error.line, error.problem + _SEMICOLONS * table.is_ambiguous) from None
         return has_header
 
     def _choose_columns(self):
@@ -562,8 +574,7 @@ class TextFile:
         place = self.place
         if len(row) != place.width:
             advice = "" if place.delimiter == "\t" else (
-                f" A text with {place.delimiter!r} has to be in quotes. If another character separates the "
-                "columns, pass --delimiter.")
+                f" A text with {place.delimiter!r} has to be in quotes.{_OTHER_DELIMITER}")
             return TextRow(line, row, bad=BadRow(
                 f"the row has {terminal.counted(len(row), 'column')}, but line {place.line} has "
                 f"{place.width}; all rows must have the same number of columns.{advice}", "wrong width"))

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 from absl import logging
 
+from bertlib.data import prediction_files
+from bertlib.data.tables import PLAIN
 from bertlib.system import child_processes
 
 # A fault of this kind ends the reading of a file: the rest of the file cannot be read with certainty.
@@ -35,7 +37,7 @@ class Fault(NamedTuple):
       line: number of the line, from 1.
       kind: the kind of the fault in words: bad encoding, NUL character, bad JSON, wrong quote, unclosed
         quote, wrong line end, blank line, wrong width, missing text, missing words, empty text, missing
-        label, bad label, unknown label, bad score, or bad tag.
+        label, bad label, unknown label, bad score, bad tag, or in predict.py bad text.
       problem: a sentence that describes the fault.
       text: the first characters of the row.
     """
@@ -116,7 +118,7 @@ class FileFaults:
         if self._is_limited and number > num_good:
             self.stop(f"More than half of the {number + num_good:,} rows of {self._path} cannot be "
                       f"used ({self.summary()}). This limit also applies with --skip_bad_lines=true. "
-                      "Check --delimiter, --encoding and the columns.")
+                      "Correct the problem of these lines, or check --delimiter, --encoding and the columns.")
 
     def log_skipped(self, with_what=""):
         """Logs a warning about the lines that were left out, if there are any. Returns the list of these
@@ -184,14 +186,12 @@ def _shorten(values, delimiter):
     return values.rstrip("\r\n")[:MAX_TEXT_CHARACTERS].replace("\0", "\ufffd")
 
 
-def format_table(found):
+def format_table(found, dialect=PLAIN):
     """Returns the content of skipped_lines.csv, a str.
 
     Args:
       found: list of `Fault`.
+      dialect: the `tables.Dialect` of the table.
     """
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    writer.writerows((fault.path, fault.line, fault.kind, fault.problem, fault.text) for fault in found)
-    return stream.getvalue()
+    return prediction_files.format_csv_header(_COLUMNS, False, dialect) + "".join(
+        prediction_files.format_csv_row(fault, delimiter=dialect.delimiter) for fault in found)

@@ -443,7 +443,7 @@ class Dialect(NamedTuple):
 
     Attributes:
       delimiter: the character between values.
-      has_mark: whether the file begins with the byte-order mark of UTF-8.
+      has_mark: whether a file with results begins with the byte-order mark of UTF-8; see `needs_mark`.
     """
 
     delimiter: str = ","
@@ -453,6 +453,16 @@ class Dialect(NamedTuple):
         """Returns the form of a CSV file that is written for an input file of this form. `output_delimiter`
         is the value of --output_delimiter."""
         return self._replace(delimiter=DELIMITERS.get(output_delimiter, output_delimiter) or self.delimiter)
+
+
+def needs_mark(marks, encoding):
+    """Returns whether a CSV file with results begins with a byte-order mark. Without this mark, Excel would
+    read the file in the encoding of Windows.
+
+    Args:
+      marks, encoding: see `read_lines`. At least one line has been read.
+    """
+    return bool(marks) or not is_utf8(encoding)
 
 
 PLAIN = Dialect()  # commas, without a byte-order mark
@@ -495,9 +505,10 @@ class Table:
             self.delimiter, self._rows = None, _parse_objects(lines)
             return
         self.delimiter, lines = self._read_declaration(lines)
+        has_mark = self.is_declared or needs_mark(marks, encoding)
         if input_format == "tsv":
             self.delimiter, self._rows = "\t", split_rows(lines, "\t", lines_before=int(self.is_declared))
-            self.dialect = Dialect(",", bool(marks))
+            self.dialect = Dialect(",", has_mark)
             return
         self.delimiter = delimiter or self.delimiter
         if self.delimiter is None:
@@ -506,7 +517,7 @@ class Table:
             self.delimiter, self.is_ambiguous = (found or [","])[0], len(found) == 2
             lines = itertools.chain(first, lines)
         self._rows = split_rows(lines, self.delimiter, '"', strict=True, lines_before=int(self.is_declared))
-        self.dialect = Dialect(self.delimiter, bool(marks))
+        self.dialect = Dialect(self.delimiter, has_mark)
 
     def _read_declaration(self, lines):
         """Reads the line with which Excel names the delimiter. Returns (delimiter, the lines after it).

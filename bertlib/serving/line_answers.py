@@ -8,7 +8,7 @@ import threading
 
 from absl import logging
 
-from bertlib.data import columns, row_fields, tables
+from bertlib.data import columns, faults, row_fields, tables
 from bertlib.data.prediction_files import format_csv_header, format_csv_row
 from bertlib.serving import prediction_inputs
 from bertlib.system import files, locks, replica_group, shared_work
@@ -98,8 +98,8 @@ def answer_chunk(predictor, chunk, table, skip_bad_lines):
         false, only the inputs before the first unusable input are answered.
 
     Returns:
-      a triple: a list with the text of each answer; the number of these answers that describe an unusable
-      input; the unusable input at which answering stopped, or None.
+      a triple: a list with the text of each answer; a list of the unusable inputs among those that are
+      answered; the unusable input at which answering stopped, or None.
     """
     checked, stop = [], None
     for item in chunk:
@@ -111,7 +111,7 @@ def answer_chunk(predictor, chunk, table, skip_bad_lines):
     results = iter(predictor.answer([prepared for item, prepared in checked if item.problem is None]))
     texts = [table.format(item, next(results) if item.problem is None else
                           {"error": f"line {item.line}: {item.problem}"}) for item, _ in checked]
-    return texts, sum(item.problem is not None for item, _ in checked), stop
+    return texts, [item for item, _ in checked if item.problem is not None], stop
 
 
 def _prepare(predictor, item, table):
@@ -166,10 +166,10 @@ def answer_file(settings, predictor):
     """Answers all lines of the input file.
 
     Raises:
-      ValueError: a line is not usable, see `_refuse`.
+      ValueError: a line is not usable, see `_refuse`; or more than half of the lines are not usable.
       BrokenPipeError: the program that reads the answers has ended.
     """
-    answered = skipped = 0
+    answered = 0
     column_flags = {name: getattr(settings, name) for name in prediction_inputs.COLUMN_FLAGS
                     if settings.is_given(name)}
     reader = predictor.input_reader(column_flags)
@@ -182,18 +182,25 @@ def answer_file(settings, predictor):
         input_format = settings.input_format or prediction_inputs.format_from_name(settings.input_file)
         table = _create_table(settings, predictor, input_format, reader)
         inputs = reader.read(lines, name, settings.input_format, columns.LOOKAHEAD_ROWS if is_whole else 0)
+        # The reader of CoNLL's columns has compared the bad lines with the words, and not with the sentences.
+        found = faults.FileFaults(name, settings.skip_bad_lines, is_limited=input_format != "conll")
         chunks = chunks_as_they_arrive(inputs, settings.batch_size * _BATCHES, is_whole)
         for chunk in _broadcast(replicas, chunks):
-            texts, num_bad, bad_input = answer_chunk(predictor, chunk, table, settings.skip_bad_lines)
+            texts, unusable, bad_input = answer_chunk(predictor, chunk, table, settings.skip_bad_lines)
             output.write("".join(texts))
             output.flush()
-            answered, skipped = answered + len(texts) - num_bad, skipped + num_bad
+            answered += len(texts) - len(unusable)
+            for item in unusable:
+                found.add(item.line, item.kind, item.problem, "")
             if bad_input is not None:
                 _refuse(bad_input, name, settings.output_file, answered)
         output.write(table.finish())
         output.flush()
-    logging.info("Lines answered: %d%s.", answered, f"; lines that could not be used: {skipped}" if skipped
-                 else "")
+        found.check(answered)  # before the output file appears
+    if not answered:
+        logging.warning("%s has no lines to answer, so the output is empty.", name)
+    logging.info("Lines answered: %d%s.", answered, f"; lines that could not be used: {len(found.found)} "
+                 f"({found.summary()})" if found else "")
 
 
 def _refuse(bad_input, name, output_file, answered):

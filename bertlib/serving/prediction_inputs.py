@@ -26,12 +26,14 @@ class Input(NamedTuple):
       fields: {name: value} of all columns or keys of the line.
       values: the texts for the model, in the order of `Predictor.fields`.
       problem: a sentence that says why the line cannot be used; None if the line can be used.
+      kind: the kind of the problem, see `faults.Fault`.
     """
 
     line: int
     fields: dict
     values: tuple = ()
     problem: str | None = None
+    kind: str = "bad text"
 
 
 def format_from_name(path):
@@ -110,13 +112,14 @@ class InputReader:
           ahead: number of rows that may be read before the first row is yielded; see `columns.TextReader`.
 
         Raises:
-          ValueError: the columns of the texts are missing, or cannot be determined; or `input_format` is
-            None, and a tagger would read columns of CoNLL as plain text.
+          ValueError: the columns of the texts are missing, or cannot be determined; a table is empty, or its
+            first row cannot be read; or `input_format` is None, and a tagger would read columns of CoNLL as
+            plain text.
         """
         is_named, input_format = bool(input_format), input_format or format_from_name(name)
         if input_format == "text":
-            lines = tables.read_lines(stream, self._text_encoding)
-            return self._read_text(lines if is_named else self._refuse_conll(lines, name), waits=ahead > 0)
+            lines = tables.read_lines(stream, self._text_encoding, marks := [])
+            return self._read_text(lines if is_named else self._refuse_conll(lines, name), marks, ahead > 0)
         if input_format == "conll":
             if not self._answers.takes_words:
                 raise ValueError("--input_format=conll is only for models that tag words. This model takes "
@@ -141,8 +144,9 @@ class InputReader:
                                  "--input_format=conll. If each line is a text, pass --input_format=text.")
             yield number, line
 
-    def _read_text(self, lines, waits):
-        """Yields the `Input` of each line of plain text. `lines` has pairs (number, line).
+    def _read_text(self, lines, marks, waits):
+        """Yields the `Input` of each line of plain text. `lines` has pairs (number, line). For `marks`, see
+        `tables.read_lines`.
 
         If `waits` is true, blank lines at the end of the file are no inputs: a blank line is yielded when a
         later line has arrived. If it is false, each line is yielded at once, because the program that writes
@@ -150,6 +154,7 @@ class InputReader:
         """
         blank = []
         for number, line in lines:
+            self.dialect = tables.Dialect(has_mark=tables.needs_mark(marks, self._text_encoding))
             line = tables.refuse_old_line_ends(number, line)
             if waits and isinstance(line, str) and not line.strip():
                 blank.append((number, line))
@@ -160,7 +165,7 @@ class InputReader:
     def _read_line(self, number, line):
         """Returns the `Input` of a line with plain text, a str or a `tables.BadRow`."""
         if isinstance(line, tables.BadRow):
-            return Input(number, {}, problem=line.problem)
+            return Input(number, {}, problem=line.problem, kind=line.kind)
         text = line.rstrip("\r\n")
         values = text.split(PAIR, len(self._fields) - 1) if len(self._fields) > 1 else [text]
         fields = dict(zip(self._fields, values))
@@ -177,10 +182,11 @@ class InputReader:
         return Input(number, fields, tuple(values), problem)
 
     def _read_conll(self, stream, name):
-        bad_lines = faults.FileFaults(name, is_skipping=True, is_limited=False)
+        bad_lines = faults.FileFaults(name, is_skipping=True)
         sentences = self._answers.read_words(stream, name, self._token_column, self._tag_column, bad_lines)
         inputs = [*(Input(line, {}, (words,)) for line, words in sentences),
-                  *(Input(fault.line, {}, problem=fault.problem) for fault in bad_lines.found)]
+                  *(Input(fault.line, {}, problem=fault.problem, kind=fault.kind)
+                    for fault in bad_lines.found)]
         yield from sorted(inputs, key=lambda item: item.line)
 
     def _read_rows(self, stream, name, input_format, ahead):
@@ -191,7 +197,9 @@ class InputReader:
         for row in rows:
             self.dialect = rows.dialect
             if row.values is None:
-                yield Input(row.line, {}, problem=row.problem)
+                if reason := rows.why_needed(row):
+                    raise ValueError(f"{name}:{row.line}: {row.problem} {reason}")
+                yield Input(row.line, {}, problem=row.problem, kind=row.bad.kind)
                 continue
             fields, width = row.values, len(row.values)
             if isinstance(row.values, list):
@@ -199,7 +207,9 @@ class InputReader:
                     texts = dict(zip(rows.text_places, self._fields))
                     names[width] = row_fields.field_names(rows.place.names, texts, width)
                 fields = dict(zip(names[width], row.values))
-            yield Input(row.line, fields, row.texts, row.problem)
+            yield Input(row.line, fields, row.texts, row.problem, *([row.bad.kind] if row.bad else ()))
+        if rows.place is None and input_format != "jsonl":
+            raise ValueError(f"{name}: the file is empty; it should begin with a header row.")
 
 
 def _other_names(model, answers):

@@ -172,7 +172,7 @@ def _write_skipped_lines(task):
     if getattr(task.settings, "skip_bad_lines", False):
         # A run without --skip_bad_lines loads the module of the results only if it evaluates.
         from bertlib.tasks import results
-        results.write_skipped_lines(task.settings, task.skipped)
+        results.write_skipped_lines(task.settings, task.skipped, task.dialect)
 
 
 class _Phases:

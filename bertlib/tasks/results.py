@@ -46,16 +46,17 @@ def write_metrics(settings, split, name, metrics, details=None):
     return combined
 
 
-def write_skipped_lines(settings, skipped):
+def write_skipped_lines(settings, skipped, dialect):
     """Writes skipped_lines.csv, which lists the lines that were left out, for --skip_bad_lines=true.
 
     Args:
       settings: a `Settings`.
       skipped: list of `faults.Fault`.
+      dialect: the `tables.Dialect` of the input.
     """
     directory = settings.output_dir if settings.do_train else settings.results_dir
     path = os.path.join(directory, output_files.SKIPPED_LINES)
-    files.write_text(path, faults.format_table(skipped))
+    files.write_text(path, faults.format_table(skipped, dialect.of_output(settings.output_delimiter)))
     if skipped:
         logging.warning("%s lists the %d lines that were left out.", path, len(skipped))
 

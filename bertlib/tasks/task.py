@@ -34,6 +34,7 @@ class Task(abc.ABC):
         `modeling.BertModel` of `config`.
       tokenizer: the tokenizer, after `load_model`; None if the run reads no text.
       skipped: list of `faults.Fault`, the lines that --skip_bad_lines left out, after `read`.
+      dialect: the `tables.Dialect` of skipped_lines.csv, after `read`.
       data: {split: its examples}, after `read`, for the splits that the phases need. The form of the examples
         depends on the task.
     """
@@ -65,7 +66,8 @@ class Task(abc.ABC):
     failure = None
 
     def __init__(self, settings):
-        self.settings, self.data, self.skipped = settings, {}, []
+        self.settings, self.data = settings, {}
+        self.skipped, self.dialect = [], tables.PLAIN
         self.config = self.encoder = self.tokenizer = None
 
     @property

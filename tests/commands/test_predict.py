@@ -64,6 +64,25 @@ def test_a_bad_line_leaves_an_older_file_of_answers_unchanged(predict, tmp_path)
     assert (tmp_path / "answers.jsonl").read_text() == "complete"
 
 
+@pytest.mark.parametrize("name, lines, problem", [
+    ("lines.csv", "text_a\nthe cat\na dog\n".encode("utf-16"), "--encoding=utf-16. Line 1 determines the"),
+    ("lines.csv", b"PK\x03\x04 workbook\nthe cat\na dog\n", "of a spreadsheet program, and not text."),
+    ("lines.csv", b"", "the file is empty; it should begin with a header row."),
+    ("lines.csv", b"text_a\nthe cat\n\n\na\n ,\n", "More than half of the 5 rows of lines.csv cannot be"),
+    ("lines.txt", b"the cat\n\n\xe9\n", "cannot be used (bad text 1, bad encoding 1). This limit also")])
+def test_a_file_of_mostly_bad_lines_leaves_older_answers_unchanged(name, lines, problem, predict, tmp_path):
+    (tmp_path / "answers.csv").write_text("complete")
+    done, _ = predict(lines, name, output_file="answers.csv", skip_bad_lines=True)
+    done.assert_refused(problem)
+    assert (tmp_path / "answers.csv").read_text() == "complete"
+
+
+def test_an_input_without_lines_is_a_warning(predict):
+    for name, content in (("lines.txt", ""), ("lines.csv", "text_a\n")):
+        done, answers = predict(content, name)
+        assert (done.code, answers) == (0, []) and f"{name} has no lines to answer, so the" in done.err
+
+
 def test_a_damaged_compressed_file_is_refused(predict):
     done, _ = predict(gzip.compress(b"text_a\nthe cat\na dog\n")[:-10], "lines.tsv.gz")
     done.assert_refused("lines.tsv.gz is truncated")
@@ -153,7 +172,7 @@ def test_replicas_answer_as_one_process_does(predict):
     shared, others = predict(lines, batch_size=4, skip_bad_lines=True, num_replicas=2)
     assert (alone.code, shared.code) == (0, 0), shared.err
     assert len(answers) == 31 and shared.out == alone.out
-    assert "Lines answered: 30; lines that could not be used: 1." in shared.err
+    assert "Lines answered: 30; lines that could not be used: 1 (bad text 1)." in shared.err
 
 
 # --- CSV -------------------------------------------------------------------------------------------------
@@ -184,6 +203,12 @@ def test_csv_in_csv_out(predict, tmp_path):
     ("a.csv", "\ufeffid;text_a\n1;the cat, a dog\n", {"output_delimiter": "comma"}, "\ufeffid,text_a,"),
     ("a.csv", "id|text_a\n1|the cat, a dog\n", {"delimiter": "pipe"}, "id|text_a|"),
     ("a.tsv", "\ufeffid\ttext_a\n1\tthe cat, a dog\n", {}, "\ufeffid,text_a,"),
+    ("a.csv", b"id;text_a\n\xe9;the cat, a dog\n", {"encoding": "cp1252"}, "\ufeffid;text_a;"),
+    ("a.csv", "id|text_a\n1|the cat, a dog\n".encode("utf-16"), {"encoding": "utf-16", "delimiter": "pipe"},
+     "\ufeffid|text_a|"),
+    ("a.csv", "sep=;\nid;text_a\n1;the cat, a dog\n", {}, "\ufeffid;text_a;"),
+    ("a.txt", "\ufeffthe cat, a dog\n", {}, "\ufefftext_a,"),
+    ("a.txt", b"the cat, a dog\n", {"encoding": "cp1252"}, "\ufefftext_a,"),
     ("a.jsonl", '{"id": "1", "text_a": "the cat, a dog"}', {"output_delimiter": "tab"}, "id\ttext_a\t")])
 def test_a_table_has_the_delimiter_and_the_mark_of_the_input(name, lines, flags, start, predict, tmp_path):
     predict(lines, name, output_file="answers.csv", **flags)[0].assert_success()

@@ -68,6 +68,23 @@ def test_a_first_row_that_cannot_be_read_is_never_left_out(tmp_path):
     assert "Line 1 determines the columns" in error_of(path, skip_bad_lines=True)
 
 
+@pytest.mark.parametrize("header, advice", [
+    ('"Nr, lang";Datum, Tag', "If semicolons separate the columns, pass --delimiter=semicolon."),
+    ('"Nr, lang"|label', "If another character separates the columns, pass --delimiter.")])
+def test_a_header_with_another_delimiter_names_the_flag(header, advice, tmp_path):
+    message = error_of(written(tmp_path, f"{header}\na;x\nb;y\n"))
+    assert "a.csv:1: a quote is not closed, or is in the middle" in message and message.endswith(advice)
+
+
+def test_scores_with_commas_are_one_problem(tmp_path):
+    path = written(tmp_path, "text;score\na;2,2\nb;1,234.5\nc;x\n")
+    message = error_of(path, task_type="regression", label=["score"])
+    assert f"{path}:2: the score contains a comma." in message and "such as 2.2 instead of 2,2." in message
+    assert "The same problem in other lines (1): 3\n" in message and "'x' is not a finite number" in message
+    skipping = error_of(path, task_type="regression", label=["score"], skip_bad_lines=True)
+    assert "Correct the problem of these lines, or check --delimiter, --encoding and" in skipping
+
+
 # --- Bad lines that are left out -------------------------------------------------------------------------
 
 FAULTS = {
@@ -96,6 +113,7 @@ def test_each_kind_of_bad_line_is_left_out_and_listed(name, tmp_path):
     assert [fault[:3] for fault in read.skipped] == [
         (path, line, kind) for line, (_, kind) in enumerate(FAULTS[name], len(good))]
     table = list(tables.Table(io.BytesIO(faults.format_table(read.skipped).encode()), "csv"))
+    assert faults.format_table(read.skipped, tables.Dialect(";", True)).startswith("\ufefffile;line;kind;")
     assert [row for _, row in table] == [["file", "line", "kind", "reason", "text"], *(
         [path, str(fault.line), *fault[2:]] for fault in read.skipped)]
     for fault in read.skipped:

@@ -56,6 +56,7 @@ class MultipleChoice(task.TaskWithResults):
                                                 inheritance.columns_by_name(settings))
             file = reader.read(require_file(settings, f"{split}_file"), needs_labels=split != "test")
             self.skipped += reader.skipped
+            self.dialect = file.dialect
             rows = self.draw(split, file.rows, lambda row: [*row.texts, int(row.label)])
             file = self.files[split] = file._replace(rows=rows)
             self.data[split] = rows

@@ -121,6 +121,7 @@ class Classification(task.TaskWithResults):
         if self.config and any(example.text_b for part in self.data.values() for example in part):
             checks.check_segments(self.config, f"the examples of {settings.task_name} are pairs")
         self.skipped = self.source.skipped
+        self.dialect = next(iter(self.source.dialects.values()), self.dialect)
         if self._changes_loss:
             class_weights.parse_weights(settings, target)
         self.features = {split: classifier_features.FeatureRecords(

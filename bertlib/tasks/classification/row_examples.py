@@ -152,7 +152,7 @@ class ExampleReader(columns.TextReader):
             try:
                 for row in file:
                     if row.bad:
-                        _add_fault(found, row, file.place, input_format)
+                        _add_fault(found, row, file)
                     else:
                         rows.append(row)
                 if not found:
@@ -302,6 +302,11 @@ class ExampleReader(columns.TextReader):
         text = self.map_label(columns.value_to_text(line, value, what, several).strip())
         if self._target.is_score:
             number = _parse_number(text)
+            if number is None and tables.parse_number(text.replace(",", "")) is not None:
+                raise RowError(line, "the score contains a comma. Remove commas between thousands. Replace a "
+                               "decimal comma by a point, such as 2.2 instead of 2,2. A spreadsheet program "
+                               "does this if you set its decimal separator to a point and save the file "
+                               "again.", "bad score")
             if number is None:
                 header = "" if place.names or line > place.line else (
                     " If this is a header row, pass --header=true.")
@@ -316,23 +321,21 @@ class ExampleReader(columns.TextReader):
         return text
 
 
-def _add_fault(found, row, place, input_format):
+def _add_fault(found, row, file):
     """Adds the problem of a row to the faults of its file.
 
     Args:
       found: the `faults.FileFaults` of the file.
       row: the `columns.TextRow` that has a problem.
-      place: the `columns.ColumnIndex` of the file; None if it is not known yet.
-      input_format: format of the file.
+      file: the `columns.TextFile`.
 
     Raises:
       ValueError: the other rows cannot be read without this row.
     """
     found.add(row.line, row.bad.kind, row.bad.problem,
-              row.bad.text if row.values is None else row.values, place and place.delimiter)
-    if place is None and input_format != "jsonl" and row.bad.kind != "blank line":
-        found.stop(f"Line {row.line} determines the columns, so --skip_bad_lines=true cannot leave it "
-                   f"out. Correct line {row.line}.")
+              row.bad.text if row.values is None else row.values, file.place and file.place.delimiter)
+    if reason := file.why_needed(row):
+        found.stop(reason)
 
 
 def _check_not_empty(path, rows, place):
