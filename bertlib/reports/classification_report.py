@@ -53,7 +53,7 @@ def _report_labels(path, facts, rows, labels, threshold):
                  "errors come first.")
     else:
         parts.append(confusion_section(facts.metrics["eval_confusion_matrix"], labels, "label",
-                                       paragraph("The whole matrix is in eval_results.txt.")))
+                                       paragraph("The whole matrix is in eval_results.json.")))
         heading, measure = "Most confident errors", "accuracy"
         order = "The errors with the highest probability of the wrong label come first."
     report_sections.write_report(

@@ -91,19 +91,18 @@ class OutputDirectory:
 
         Args:
           name: name of the two files.
-          metrics: {name of a metric: number or array}. NAME.txt has a line "name = value" for each metric.
+          metrics: {name of a metric: number or array}. NAME.txt has a line "name = value" for each number.
           combined: {name: number, array, or dict of numbers} for NAME.json. NaN and infinite numbers become
             null.
 
         Returns:
-          str, the lines of NAME.txt without the confusion matrix, indented.
+          str, the lines of NAME.txt, indented.
         """
-        lines = [f"{metric} = {value.tolist() if np.ndim(value) else value}"
-                 for metric, value in sorted(metrics.items())]
+        lines = [f"{metric} = {value}" for metric, value in sorted(metrics.items()) if not np.ndim(value)]
         files.write_text(self.join(f"{name}.txt"), "".join(line + "\n" for line in lines))
         text = files.json_text(dict(sorted(combined.items())), indent=2, ensure_ascii=False)
         files.write_text(self.join(f"{name}.json"), text + "\n")
-        return "\n".join(f"  {line}" for line in lines if not line.startswith("eval_confusion_matrix"))
+        return "\n".join(f"  {line}" for line in lines)
 
     def used(self, weights):
         """Returns the `OutputDirectory` of the weights that a command without training uses.

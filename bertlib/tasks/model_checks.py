@@ -48,24 +48,47 @@ def check_starting_weights(settings, config, head_shapes, start):
       start: the result of `head_labels.starting_checkpoint`.
 
     Raises:
-      ValueError, FileNotFoundError: the checkpoint does not fit, is damaged or is missing, or `check_layers`
-        raised an error.
+      ValueError, FileNotFoundError: the checkpoint does not fit, is damaged or is missing, `check_layers`
+        raised an error, or a run without training has no trained head.
     """
     if config and (settings.freeze_layers or settings.reinit_layers):
         check_layers(settings, config)
     if settings.output_directory.newest:
         check_output_checkpoint(settings, {**(variable_shapes(config) if config else {}), **head_shapes})
-    elif start:
-        check_fits(checkpoint_formats.open_checkpoint(start), config, head_shapes)
-    elif not config:
-        if not settings.do_train:
-            logging.warning("--output_dir=%s has no checkpoint, and nothing is trained: the classifier's "
-                            "weights are random.", settings.output_dir)
-    else:
+        return
+    checkpoint = checkpoint_formats.open_checkpoint(start) if start else None
+    if not settings.do_train:
+        _check_trained_head(settings, head_shapes, checkpoint)
+    if checkpoint:
+        check_fits(checkpoint, config, head_shapes)
+    elif config:
         logging.warning("No --init_checkpoint: the weights start at random.")
-        if settings.do_train and (settings.freeze_layers or settings.freeze_embeddings):
+        if settings.freeze_layers or settings.freeze_embeddings:
             logging.warning("Frozen weights are not trained, so they keep their random values. Pass "
                             "--init_checkpoint, or leave out --freeze_layers and --freeze_embeddings.")
+
+
+def _check_trained_head(settings, head_shapes, checkpoint):
+    """Raises a ValueError if the head, or the whole model, would be random. A checkpoint with some variables
+    of the head is enough: for example, a masked LM has no weights for the next sentence.
+
+    Args:
+      settings: a `Settings`. The run does not train.
+      head_shapes: see `check_starting_weights`.
+      checkpoint: a `checkpoint_formats.Checkpoint`; None if the weights would start at random.
+    """
+    if checkpoint and (not head_shapes or any(name in checkpoint.shapes for name in head_shapes)):
+        return
+    start, lost = "", ""
+    if checkpoint:
+        start = f" --init_checkpoint={settings.init_checkpoint} has no weights of this task,"
+    if settings.output_directory.record:
+        lost = (" The directory contains the record of a training, but its checkpoints were removed. "
+                "(sweep.py keeps only those of its best run, unless it has --keep_checkpoints=all.)")
+    raise ValueError(f"--output_dir={settings.output_dir} contains no checkpoint,{start} and nothing is "
+                     f"trained: the answers would come from random weights.{lost} Pass the --output_dir of "
+                     "a training, pass a checkpoint that was trained on this task as --init_checkpoint, or "
+                     "pass --do_train=true.")
 
 
 def check_layers(settings, config):

@@ -106,8 +106,6 @@ def test_pairs_are_refused_for_a_model_that_knows_one_segment(untrained, tiny_mo
 REFUSED = [
     ("pairs", dict(profile_steps="2,9"),
      "--profile_steps=2,9: training ends at step 8. Pass steps from 1 to 8"),
-    ("pairs", dict(profile_steps="1,2", do_train=False),
-     "--profile_steps=1,2 has an effect only in training: pass --do_train=true"),
     ("pairs", dict(use_xla=True, compile_kernels=True),
      "--use_xla=true and --compile_kernels=true replace the same ops"),
     ("pairs", dict(memory_limit_gb=0.00001, gradient_accumulation_steps=0, trim_padding=False),

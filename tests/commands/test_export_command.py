@@ -29,13 +29,13 @@ def test_a_training_exports_what_it_trained(copy):
 
 @pytest.mark.parametrize(("changes", "message"), [
     (dict(output_dir="taken"), "taken/export: taken/export is not a directory. Use another directory."),
-    (dict(do_train=False, do_eval=False, label_file="labels.txt"), "output: there is no such directory.")])
+    (dict(do_train=False, do_eval=False, label_file="labels.txt"), "output contains no checkpoint")])
 def test_what_cannot_be_exported_is_refused_before_anything_is_written(changes, message, untrained):
     (untrained.directory / "taken").mkdir()
     (untrained.directory / "taken" / "export").touch()
     (untrained.directory / "labels.txt").write_text("pets\nwild, big\n")
     done = untrained.train(do_export=True, **changes)
-    assert done.code == 1 and done.err.splitlines()[-1] == f"run_classifier.py: error: {message}"
+    done.assert_refused(message)
     assert not untrained.output.exists()
     assert os.listdir(untrained.directory / "taken") == ["export"]
 

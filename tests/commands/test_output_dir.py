@@ -54,6 +54,25 @@ def test_a_directory_that_is_in_use_is_evaluated_elsewhere(copy):
         assert "error: results is in use" in copy.train(**EVALUATE, results_dir="results").err
 
 
+def test_an_evaluation_has_no_steps_to_trace(copy):
+    copy.train(**EVALUATE, profile_steps="1,2").assert_refused(
+        "--profile_steps=1,2 has an effect only in training: pass --do_train=true")
+
+
+def test_a_directory_without_its_checkpoints_answers_nothing(copy):
+    """A sweep leaves such directories."""
+    for path in [*copy.output.glob("model.ckpt-*"), copy.output / "checkpoint"]:
+        path.unlink()
+    before = contents(copy.output)
+    problem = "output contains no checkpoint, --init_checkpoint=model/bert_model.ckpt has no weights of this"
+    for phases in (EVALUATE, dict(do_train=False, do_eval=False)):
+        done = copy.train(**phases)
+        done.assert_refused(problem)
+        assert "contains the record of a training, but its checkpoints were removed." in done.err
+    copy.train(**EVALUATE, output_dir="outptu").assert_refused("--output_dir=outptu contains no checkpoint")
+    assert contents(copy.output) == before and not (copy.directory / "outptu").exists()
+
+
 @pytest.mark.parametrize("script, flags, reads", [
     ("run_classifier.py", dict(do_eval=True, data_dir="data", output_dir="output"), 1),
     ("predict.py", dict(model_dir="output", input_file="input.tsv"), 1),

@@ -43,8 +43,7 @@ def test_the_log_tells_the_run(trained):
 def test_the_published_files_of_results_and_predictions(trained):
     text = (trained.output / "eval_results.txt").read_text()
     assert [line.split(" = ")[0] for line in text.splitlines()] == [
-        "eval_accuracy", "eval_confusion_matrix", "eval_f1", "eval_loss", "eval_matthews", "global_step",
-        "loss"]
+        "eval_accuracy", "eval_f1", "eval_loss", "eval_matthews", "global_step", "loss"]
     assert text.endswith("\n")
     text = (trained.output / "test_results.tsv").read_text()
     assert re.fullmatch(r"([-.e\d]+\t[-.e\d]+\n){6}", text)

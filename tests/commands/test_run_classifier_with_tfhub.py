@@ -72,7 +72,8 @@ def test_a_module_without_tokenization_info_is_given_a_vocabulary(untrained, tin
     done = untrained.train(**given)
     done.assert_refused("the vocabulary of the module is unknown. Pass --vocab_file")
     done = untrained.train(**given, vocab_file="model/vocab.txt")
-    done.assert_success("and nothing is trained: the classifier's weights are random")
+    done.assert_refused("--output_dir=output contains no checkpoint, and nothing is trained: the answers "
+                        "would come from random weights.")
     done = untrained.train(**given, vocab_file="model/vocab.txt", max_seq_length=12)
     done.assert_refused("accepts only sequences of the length 20. Pass --max_seq_length=20")
 

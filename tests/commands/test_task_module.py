@@ -8,6 +8,7 @@ import sys
 import textwrap
 
 from helpers import ROOT, read_json
+import numpy as np
 import pytest
 import tiny
 
@@ -174,6 +175,8 @@ class Scores(DataProcessor):
 
 def test_scores_of_pairs_and_a_metric_that_fails(run_script, tiny_model, tmp_path):
     (tmp_path / "scores.py").write_text(SCORES)
+    weights = np.linspace(-1, 1, tiny.CONFIG["hidden_size"], dtype=np.float32)[None]
+    tiny.write_training(tmp_path / "output", tiny_model.weights, num_labels=1, output_weights=weights)
     flags = {**tiny_model.flags, "output_dir": "output"}
     done = run_script("run_classifier.py", task_module="scores.py", do_eval=True, do_predict=True, **flags)
     # All other results are written, then the run ends with the error and its traceback.

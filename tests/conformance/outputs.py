@@ -35,7 +35,7 @@ def losses(output):
 
 
 def scores(output, row):
-    """Returns {metric: number or list} of the last evaluation of a `rows.Row`."""
+    """Returns {metric: value} of the last evaluation of a `rows.Row`."""
     text = (output / row.results).read_text()
     if row.results.endswith(".json"):
         return json.loads(text)
