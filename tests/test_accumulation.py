@@ -5,7 +5,7 @@ from numpy.testing import assert_array_equal
 import pytest
 import tensorflow.compat.v1 as tf
 
-from bertlib.graph import randomness
+from bertlib.graph import graph_keys, randomness
 import optimization
 
 
@@ -36,7 +36,7 @@ def small(steps):
     factor = tf.placeholder_with_default(1.0, [])
     value = factor * (tf.reduce_sum(kernel) + tf.reduce_sum(tf.gather(table, [1, 1, 3])))
     train_op = optimization.create_optimizer(value, 0.1, 10, 0, False, gradient_accumulation_steps=steps)
-    found = tf.get_collection("gradient_accumulation")
+    found = tf.get_collection(optimization.GRADIENT_ACCUMULATION)
     assert len(found) == (steps > 1)
     return factor, found[0] if found else None, train_op
 
@@ -45,6 +45,15 @@ def small(steps):
 def test_one_micro_batch_has_no_accumulator():
     small(steps=1)
     assert tf.local_variables() == []
+
+
+@pytest.mark.usefixtures("graph")
+def test_a_checkpoint_leaves_out_python_objects_without_a_warning(caplog):
+    small(steps=2)
+    for name in (graph_keys.RECORD_READERS, graph_keys.ALL_REDUCE, graph_keys.SHARD):
+        tf.add_to_collection(name, object())
+    exported = tf.train.export_meta_graph()
+    assert "logged_scalars" in exported.collection_def and not caplog.messages
 
 
 def test_the_sums_grow_by_each_micro_batch_and_are_zero_after_the_step(session):

@@ -192,7 +192,8 @@ def commands_of(page):
             # The flags after "--" belong to another command.
             own = itertools.takewhile(lambda word: word != "--", words[scripts[0] + 1:])
             flags = [re.match(r"--([\w-]+)", word) for word in own]
-            found.append((words[scripts[0]], [flag[1] for flag in flags if flag]))
+            script = re.sub("^/path/to/(bert|this/repository)/", "", words[scripts[0]])
+            found.append((script, [flag[1] for flag in flags if flag]))
     return found
 
 

@@ -39,7 +39,7 @@ def train(steps=3, rate=0.01, **options):
         norm, = (tensor for tensor in tf.get_collection(optimization.LOGGED_SCALARS)
                  if tensor.op.name == "gradient_norm")
         session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-        accumulation = tf.get_collection("gradient_accumulation")
+        accumulation = tf.get_collection(optimization.GRADIENT_ACCUMULATION)
         norms = []
         for _ in range(steps):
             for _ in range(accumulation[0].steps - 1 if accumulation else 0):

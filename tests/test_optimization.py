@@ -170,7 +170,8 @@ def train(train_op, factor, factors):
         session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
         for *others, last in factors:
             for size in others:
-                session.run(tf.get_collection("gradient_accumulation")[0].accumulate_op, {factor: size})
+                accumulation, = tf.get_collection(optimization.GRADIENT_ACCUMULATION)
+                session.run(accumulation.accumulate_op, {factor: size})
             session.run(train_op, {factor: last})
         return session.run({variable.op.name: variable for variable in tf.global_variables()})
 

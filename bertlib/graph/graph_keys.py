@@ -1,13 +1,15 @@
 """Names of graph collections.
 
-The modules that build a training graph exchange objects through these collections.
+The modules that build a training graph exchange objects through these collections. TensorFlow writes the
+collections into the MetaGraph of each checkpoint, except those whose name is not a str. So the name of a
+collection of Python objects is a tuple. Otherwise, TensorFlow would log a warning at each checkpoint.
 """
 
 # Name of the collection that contains scalar tensors. The training logs these tensors next to the loss. In
 # the log, each tensor has the name of its op.
 LOGGED_SCALARS = "logged_scalars"
 # Name of the collection that contains the `optimization.Accumulation` of a step with several micro-batches.
-GRADIENT_ACCUMULATION = "gradient_accumulation"
+GRADIENT_ACCUMULATION = ("gradient_accumulation",)
 # Name of the collection that contains an integer scalar tensor if the loss is scaled. The value of this
 # tensor is the number of consecutive skipped steps, up to the current step.
 CONSECUTIVE_SKIPPED_STEPS = "consecutive_skipped_steps"
@@ -23,7 +25,7 @@ MICRO_BATCH_INDEX = "micro_batch_index"
 STARTS_AT_GLOBAL_STEP = "input_starts_at_global_step"
 # Name of the collection that contains the readers of the input's records. After an error of the input, these
 # readers find the bad record.
-RECORD_READERS = "record_readers"
+RECORD_READERS = ("record_readers",)
 # Name of the collection that contains at most one integer scalar tensor. Its value is the index, within the
 # effective batch, of the micro-batch that the graph computes.
 RANDOMNESS_MICRO_BATCH = "randomness_micro_batch"
@@ -47,11 +49,11 @@ INPUT_CARDINALITY = "input_cardinality"
 RANDOMNESS_PASS = "randomness_pass"
 # Name of the collection that contains at most one `collectives.AllReduce`, which sums the gradients of all
 # replicas.
-ALL_REDUCE = "all_reduce"
+ALL_REDUCE = ("all_reduce",)
 # Name of the collection that contains at most one pair (index, count). If the collection contains a pair, the
 # input of an evaluation or a prediction yields only the batches n for which n modulo `count` is `index`. The
 # input of a training ignores the pair.
-SHARD = "shard"
+SHARD = ("shard",)
 # Name of the collection that is not empty if the input yields only this replica's part of the batches; see
 # `SHARD`.
 SHARDED_INPUT = "sharded_input"

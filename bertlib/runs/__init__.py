@@ -23,9 +23,11 @@ def _check_module_files():
         found = (getattr(sys.modules[name], "__file__", None) if name in sys.modules
                  else _find_module_file(name))
         if not (found and os.path.exists(found) and os.path.exists(ours) and os.path.samefile(found, ours)):
-            raise ImportError(f"bertlib needs {ours}, but `import {name}` finds {found or 'nothing'}. "
-                              f"{f'Rename {found}, or put' if found else 'Put'} the folder of "
-                              f"{ours} first on sys.path.")
+            raise ImportError(f"bertlib needs {ours}, but `import {name}` finds {found or 'nothing'}. " + (
+                f"To use {ours} instead of your file, rename {found}, or put the folder of {ours} first on "
+                "sys.path. To use your file, copy the published script, such as run_classifier.py, beside "
+                f"{found}." if found else
+                f"Put the folder of {ours} first on sys.path."))
 
 
 def _find_module_file(name):

@@ -227,8 +227,8 @@ def log_training(settings, task, schedule_steps, last_step):
         return
     epochs = (f"--num_train_epochs={settings.num_train_epochs:g} means "
               if "num_train_epochs" in settings else "")
-    logging.info("Training on %s: %s%s with a batch size of %d.", task.training_size(), epochs,
-                 terminal.counted(schedule_steps, "step"), settings.train_batch_size)
+    logging.info("Training on %s: %s%s with a batch size of %d and --seed=%d.", task.training_size(), epochs,
+                 terminal.counted(schedule_steps, "step"), settings.train_batch_size, settings.seed)
     if epochs and schedule_steps < _FEW_STEPS and settings.train_batch_size > 8:
         logging.info("The training has fewer than %d steps. For a few hundred examples, --train_batch_size=8 "
                      "--num_train_epochs=8 usually gives better scores.", _FEW_STEPS)

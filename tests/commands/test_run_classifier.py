@@ -28,7 +28,8 @@ def test_the_log_tells_the_run(trained):
     log = trained.finished.err
     assert re.match(r"\d\d:\d\d:\d\d TensorFlow 2\.\d+\.\d+ on ", log)
     assert "\r" not in log and "not given" not in log  # no progress bar; all flags were given
-    for text in ("Training on 16 examples: --num_train_epochs=2 means 8 steps with a batch size of 4.",
+    for text in ("Training on 16 examples: --num_train_epochs=2 means 8 steps with a batch size of 4 "
+                 "and --seed=12345.",
                  " 23 of 25 variables from model/bert_model.ckpt; random: output_weights, output_bias.",
                  "Evaluating on 8 examples.", "Results, in output/eval_results.txt:\n"):
         assert log.count(text) == 1, log

@@ -232,6 +232,8 @@ tf.contrib.tpu.RunConfig(cluster=f())
 => write `cluster=None`
 import no_such_package.part
 => no_such_package is neither installed nor in the folder of the file; write `pip install` with
+import modelling
+=> modelling does not exist, but a module with a similar name does; write `modeling`
 from sklearn.externals import joblib
 => write `import joblib`
 import yaml
@@ -544,7 +546,7 @@ def test_the_command_reads_several_paths_as_several_programs(tmp_path, run_comma
     assert (code, error) == (1, "")
     assert first == f"{tmp_path}/a/run.py:2: `print 'x'`: print is a function; write `print('x')`"
     assert second.startswith(f"{tmp_path}/b/run.py:1: `xrange`")
-    assert summary == "2 lines in 2 of 3 files will not run (Python 2: 2)."
+    assert summary == "2 lines in 2 of 3 files will not run (2 findings: Python 2: 2)."
     code, out, error = run_command(*paths, tmp_path / "c")
     assert (code, out) == (2, "") and f"there is no file or folder {tmp_path}/c" in error
 

@@ -141,6 +141,13 @@ def test_a_directory_of_hugging_face_is_explained(tmp_path, capsys, file, count)
     assert "Couldn't find 'checkpoint' file" in (raised if count else last)
 
 
+def test_the_last_line_has_the_reason_of_an_error_in_the_graph(capsys):
+    with tf1.Graph().as_default(), tf1.Session() as session, pytest.raises(tf1.errors.OpError) as error:
+        session.run(tf1.gather(tf1.ones([3]), tf1.placeholder_with_default([7], [1]), name="find"))
+    running.show_error(error.type, error.value, error.tb)
+    assert last_lines(capsys.readouterr().err, 1) == ["The op find failed: indices[0] = 7 is not in [0, 3)"]
+
+
 @pytest.mark.parametrize("arguments, code, message", [
     (["task.py", "--mode=exit"], 7, ""), (["old.py"], 1, "SyntaxError"),
     (["nothing.py"], 2, "there is no file nothing.py"),

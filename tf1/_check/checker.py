@@ -155,7 +155,8 @@ def _summary(total):
     """Returns the last line of the checker's output. This line contains the counts in `total`."""
     kinds = ", ".join(f"{kind}: {count}" for kind, count in total.kinds.most_common())
     files = _number(total.read, "file")
-    found = (f"{_number(total.lines, 'line')} in {total.files} of {files} will not run ({kinds})"
+    found = (f"{_number(total.lines, 'line')} in {total.files} of {files} will not run "
+             f"({_number(total.kinds.total(), 'finding')}: {kinds})"
              if total.lines else f"Nothing found in {files}")
     more = [text for count, text in (
         (total.notes, _number(total.notes, "note")),

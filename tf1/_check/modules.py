@@ -1,6 +1,7 @@
 """Checks that modules and names exist in TensorFlow, NumPy, other packages, or the program itself."""
 
 import collections
+import difflib
 import functools
 import importlib
 import itertools
@@ -13,6 +14,7 @@ import warnings
 
 import tf1
 from tf1._run import modules as program_modules
+from tf1._run import ours
 
 _DEFINITION = re.compile(r"^\s*def (\w+)", re.MULTILINE)
 _FROM_PACKAGE = re.compile(r"^\s*from \.*([\w.]+) import ([^#\n]+)", re.MULTILINE)
@@ -149,6 +151,11 @@ class Fork:
         if name not in self._homes and any(_is_module(folder, name) for folder in self._above):
             self._homes[name].update(self._above)
         return name in self._homes
+
+    def near_module(self, name):
+        """Returns the module of the program, or of this project, whose name is most similar; None if there is
+        no similar name."""
+        return next(iter(difflib.get_close_matches(name, [*self._homes, *ours.MODULES], 1, 0.8)), None)
 
     def is_called(self, package):
         """Returns whether a missing package is probably the checked folder under another name.

@@ -246,6 +246,8 @@ class Reader(ast.NodeVisitor):
             instead = "PYTHONPATH=… with the folder above the checked folder"
         elif package:
             problem, instead = "is not installed", f"`pip install {package}` in a shell"
+        elif near := self._fork.near_module(root):
+            problem, instead = "does not exist, but a module with a similar name does", f"`{near}`"
         else:  # no advice to `pip install`: on PyPI, anybody may own a package with this name
             problem = "is neither installed nor in the folder of the file"
             instead = ("`pip install` with the package of this module, or PYTHONPATH=… with the folder that "

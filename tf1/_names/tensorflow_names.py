@@ -1,10 +1,13 @@
 """Defines the names of `tf` that are missing or different in `tensorflow.compat.v1`."""
 
+import difflib
 import logging as _python_logging
 import operator
+import re
 import sys
 import types
 
+from absl import flags as _flags
 from absl import logging as _absl_logging
 import tensorflow.compat.v1 as _tf
 
@@ -65,10 +68,20 @@ def _set_verbosity(level):
 
 
 def _run_app(main=None, argv=None):
-    """Calls tf.app.run. Shows each message of tf.logging only once, although absl adds a second log
-    handler."""
+    """Calls tf.app.run. Shows each message of tf.logging only once, although absl adds a second log handler.
+    Logs a warning for each unknown flag, which tf.app.run ignores."""
     _python_logging.getLogger("tensorflow").propagate = False
-    _tf.app.run(main or sys.modules["__main__"].main, argv)
+    main = main or sys.modules["__main__"].main
+
+    def warn_and_run(argv):
+        for match in filter(None, map(re.compile("--?([a-zA-Z][^=]*)").match, argv[1:])):
+            if match[1] not in _flags.FLAGS:
+                near = difflib.get_close_matches(match[1], _flags.FLAGS, 1)
+                _absl_logging.warning("The script has no flag --%s. It is ignored.%s", match[1],
+                                      f" Did you mean --{near[0]}?" if near else "")
+        return main(argv)
+
+    _tf.app.run(warn_and_run, argv)
 
 
 def _write(self, file_content):

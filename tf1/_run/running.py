@@ -74,8 +74,10 @@ def _main_module(path):
 def show_error(kind, error, traceback):
     """Prints an error with its traceback, in the way Python does. The traceback leaves out the modules of tf1
     that run and import the script. Adds advice if the script looked for a checkpoint in the directory of a
-    Hugging Face model."""
+    Hugging Face model. Repeats the reason of TensorFlow's error, which is between two stack traces."""
     sys.__excepthook__(kind, error.with_traceback(_without_ours(traceback)), None)
+    if reason := re.search(r"\n(?:  \(0\) \w+: +)?(.+)\n\t +\[\[\{\{node (.+?)\}\}\]\]", str(error)):
+        print(f"The op {reason[2]} failed: {reason[1]}", file=sys.stderr)
     if advice := _advice_on_checkpoint(str(error)):
         print(advice, file=sys.stderr)
 
