@@ -5,6 +5,8 @@ A parameter is a flag, or a group of flags that depend on each other. Each of it
 
 import itertools
 
+from bertlib.estimator import step_config
+
 # --- Parameters of the training commands -----------------------------------------------------------------
 
 
@@ -17,9 +19,9 @@ _EVALUATIONS = {"evaluations": [
     {}, {"eval_each_checkpoint": True}, {"eval_every_steps": 1, "keep_best": "METRIC"},
     {"eval_each_checkpoint": True, "keep_best": "METRIC", "early_stopping_evals": 1}]}
 _TRAINING = {
-    "optimizer": [{}, {"optimizer": "adafactor"}, {"optimizer": "lamb"}, {"optimizer": "sgdm"},
+    "optimizer": [*flag("optimizer", *step_config.OPTIMIZERS[1:])["optimizer"],
                   {"adam_bias_correction": True}],
-    **flag("lr_schedule", "constant", "cosine", "exponential"),
+    **flag("lr_schedule", *step_config.LR_SCHEDULES[1:]),
     **flag("precision", "bf16", "fp16"),
     # Simulations of the memory take long, so only the first command of the table has them.
     "recompute": [{}, {"recompute": "attention"}, {"recompute": "layers", "recompute_segment": 2}],
