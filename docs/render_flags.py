@@ -2,7 +2,7 @@
 
     python docs/render_flags.py [PATH]
 
-PATH is another file to write.
+PATH is another file to write. The script prints the file, and whether it has changed.
 """
 
 import collections
@@ -134,4 +134,7 @@ def link(heading):
 
 
 if __name__ == "__main__":
-    files.write_text(sys.argv[1] if sys.argv[1:] else PAGE, render())
+    path, page = sys.argv[1] if sys.argv[1:] else PAGE, render()
+    state = "unchanged" if files.exists(path) and files.read_text(path) == page else "changed"
+    files.write_text(path, page)
+    print(f"{os.path.relpath(path)}: {state}")

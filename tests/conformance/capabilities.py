@@ -2,8 +2,9 @@
 
     python tests/conformance/capabilities.py --write
 
-writes the lists of the working tree to tests/data/capabilities.json and tests/data/messages.txt. Without
-`--write`, the script prints them. test_capabilities.py compares the lists with the code.
+writes the lists of the working tree to tests/data/capabilities.json and tests/data/messages.txt, and prints
+which file has changed. Without `--write`, the script prints the lists. test_capabilities.py compares the
+lists with the code.
 """
 
 import argparse
@@ -162,8 +163,11 @@ def main():
     sys.path.insert(0, str(ROOT))
     capabilities, messages = json.dumps(collect(), indent=1, ensure_ascii=False) + "\n", list_messages()
     if options.write:
-        CAPABILITIES.write_text(capabilities, encoding="utf-8")
-        MESSAGES.write_text("".join(f"{message}\n" for message in messages), encoding="utf-8")
+        for path, text in ((CAPABILITIES, capabilities),
+                           (MESSAGES, "".join(f"{message}\n" for message in messages))):
+            state = "unchanged" if path.read_text(encoding="utf-8") == text else "changed"
+            path.write_text(text, encoding="utf-8")
+            print(f"{path.relative_to(ROOT)}: {state}")
     else:
         print(capabilities, end="")
 
