@@ -1,10 +1,14 @@
 """GLUE's files are read in the form of the benchmark. Its files of predictions are written and checked."""
 
+import io
 import os
 import zipfile
 
 import pytest
 
+from bertlib.runs import model_directory
+from bertlib.serving import prediction_inputs
+from bertlib.tasks import answers
 from bertlib.tasks.classification import classifier_data, glue_submission_files
 
 # {task: (header of the training and the development file or None, a row of these files, header of the test
@@ -69,6 +73,17 @@ def test_a_test_file_with_labels_gives_them(task, tmp_path):
     write(tmp_path / processor.files["test"], header, row)
     assert described(processor.get_test_examples(tmp_path))[0][:2] == expected[:2]
     assert processor.get_test_labels(tmp_path) == [expected[2]]
+
+
+@pytest.mark.parametrize("task", sorted(LAYOUTS))
+def test_predict_reads_the_files_of_the_task_of_its_model(task):
+    _, _, header, row, expected = LAYOUTS[task]
+    model = model_directory.ModelDirectory("out", "classification", None, None, None, ("0", "1"),
+                                           {"settings": {}, "task": task, "files": {}})
+    reader = prediction_inputs.InputReader(model, answers.create(model, answers.resolve_task(model)), {})
+    lines = f"{header}\n{row}\n".replace("|", "\t").encode()
+    found, = reader.read(io.BytesIO(lines), "lines", "tsv", 9)
+    assert found.values == tuple(text for text in expected[:2] if text is not None), found.problem
 
 
 @pytest.mark.parametrize("name", ["diagnostic.tsv", "AX.tsv"])
@@ -153,6 +168,9 @@ def test_a_column_that_is_missing_and_a_row_that_is_cut_off(task, split, tmp_pat
     write(path, f"{names}|other", row)
     message = f"{path}:1: the header row has no column '{last}', only {names.replace('|', ', ')}, other"
     with pytest.raises(ValueError, match=message):
+        read(tmp_path)
+    write(path, '{"text": "A", "label": "B"}')
+    with pytest.raises(ValueError, match=f"{path}:1: .* A declared file must be a TSV file, not JSON Lines"):
         read(tmp_path)
 
 

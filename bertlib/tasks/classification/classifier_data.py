@@ -80,8 +80,10 @@ class Layout(NamedTuple):
             if not isinstance(name, str):
                 continue
             if name not in header and not (is_test and field == "label"):
-                raise RowError(1, f"the header row has no column {name!r}, only {', '.join(header)}. Rename "
-                                "the columns in the header row as in the published files of the task")
+                advice = ("A declared file must be a TSV file, not JSON Lines" if "".join(header)[:1] == "{"
+                          else "Rename the columns in the header row as in the published files of the task")
+                raise RowError(
+                    1, f"the header row has no column {name!r}, only {', '.join(header)}. {advice}")
             numbers[field] = header.index(name) if name in header else None
         return self._replace(**numbers, skips_short_rows=self.skips_short_rows and not is_test)
 
