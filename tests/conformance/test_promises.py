@@ -3,8 +3,12 @@
 import ast
 import pathlib
 
+from flag_effects import Effect, effect_of
 import promises
 from rows import ROWS
+
+from bertlib.runs import entries, targets
+from bertlib.tasks import head_labels
 
 HERE = pathlib.Path(__file__).parent
 
@@ -37,3 +41,19 @@ def test_each_cell_is_tested_or_has_a_reason():
 def test_eight_promises_are_kept_on_all_rows_by_the_fast_tests():
     core = [name for name, promise in promises.PROMISES.items() if promise.fast == promises.ALL]
     assert len(core) >= 8
+
+
+def test_each_flag_of_the_kind_of_a_model_is_in_a_row():
+    """So the promise "prediction" shows that later commands use the recorded value. If the flag changes the
+    head, docs/development/house.md lists the other places."""
+    rows = [row for row in ROWS.values() if row.name not in promises.PROMISES["prediction"].without]
+    found = {(command, entry) for command in targets.COMMANDS for entry in targets.find_flags(command)
+             if entry.affects == entries.TASK and not entry.is_path}
+    missing = {entry.name for _, entry in found
+               if all(row.flags.get(entry.name, entry.default) == entry.default for row in rows)}
+    assert not missing, f"Add these flags to rows in tests/conformance/rows.py: {sorted(missing)}"
+    for command, entry in found:
+        effect = effect_of(command, entry.name)
+        if isinstance(effect, Effect) and effect.where == "weights":
+            assert entry.name in head_labels.HeadDescription._fields, (
+                f"--{entry.name} changes the head: add it to HeadDescription")
