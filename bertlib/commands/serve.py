@@ -117,4 +117,5 @@ def main(_):
             logging.info("Task: %s. Page: %s  Interface: %sdocs  To stop: Ctrl-C.", predictor.task,
                          server_socket.url_of(server), server_socket.url_of(server))
             http_server.serve(gate, server, limits, lambda: stopping.request.is_set)
+            gate.log_errors()
     stopping.request.check()

@@ -73,7 +73,7 @@ class Gate:
       is_ending: whether each answer asks the client to close the connection.
     """
 
-    def __init__(self, app, limits, any_host):
+    def __init__(self, app, limits, any_host, errors):
         """Creates the application.
 
         Args:
@@ -83,10 +83,11 @@ class Gate:
             a loopback address. This is a protection against DNS rebinding: if a page of another site reaches
             this server through a DNS name of that site, the header Host contains that name, and the request
             is refused.
+          errors: a Counter, to which the gate adds its answers with an error, {HTTP status: number}.
         """
         self._app, self._limits, self._any_host = app, limits, any_host
         self._under_way = 0
-        self._errors = collections.Counter()  # {HTTP status of an error: number of answers}
+        self._errors = errors
         self._next_log = 0  # time at which the next error is logged, in seconds of the event loop's clock
         self.is_ending = False
 
@@ -132,8 +133,13 @@ class Gate:
             now = asyncio.get_running_loop().time()
             if now >= self._next_log:
                 self._next_log = now + _LOG_SECONDS
-                logging.warning("Answers with an error since the start: %s.", ", ".join(
-                    f"status {code}: {count:,}" for code, count in sorted(self._errors.items())))
+                self.log_errors()
+
+    def log_errors(self):
+        """Logs the numbers of answers with an error, if there are any."""
+        if self._errors:
+            logging.warning("Answers with an error since the start: %s.", ", ".join(
+                f"status {code}: {count:,}" for code, count in sorted(self._errors.items())))
 
     def _refusal(self, headers, path):
         """Returns (status, message) if a request is refused, otherwise None."""
@@ -321,6 +327,9 @@ def create_app(predictor, batches, limits, token):
         f"classify. The body of a request has at most {limits.body_bytes:,} bytes and "
         f"{limits.texts:,} inputs.")
     bearer = security.HTTPBearer(auto_error=False)
+    errors = collections.Counter()
+    # --model_dir may be a link, which can name another model later.
+    folder, checkpoint = os.path.split(os.path.realpath(predictor.checkpoint))
 
     async def require_token(given: Annotated[Any, fastapi.Depends(bearer)]):
         if not hmac.compare_digest((given.credentials if given else "").encode(), token.encode()):
@@ -350,14 +359,13 @@ def create_app(predictor, batches, limits, token):
     async def health():
         if not batches.is_alive:
             raise HTTPException(503, "The thread of the model has ended. Start the server again.")
-        folder, checkpoint = os.path.split(os.path.abspath(predictor.checkpoint))
-        return {"status": "ok", "model": os.path.basename(folder), "checkpoint": checkpoint,
+        return {"status": "ok", "model": os.path.basename(folder), "checkpoint": checkpoint, "errors": errors,
                 "task": predictor.task, "fields": predictor.fields,
                 "required": predictor.required, "needs_token": token is not None}
 
     _add_page(app, "/", "try.html")
     _add_page(app, "/docs", "docs.html")
-    return Gate(app, limits, any_host=token is not None)
+    return Gate(app, limits, token is not None, errors)
 
 
 def _request_schema(predictor):

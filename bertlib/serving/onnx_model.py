@@ -1,6 +1,7 @@
 """Runs the ONNX file of a model with ONNX Runtime. `export_onnx` writes this file."""
 
 import importlib
+import os
 
 from bertlib.data import batches
 from bertlib.system import workers
@@ -18,6 +19,8 @@ def import_package(name):
     Raises:
       ImportError: the package is not installed.
     """
+    # ONNX Runtime sends data about its use to its makers, unless this variable is set before its import.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
         # The import is here and not at the top, because the packages are optional.
         return importlib.import_module(name)

@@ -2,6 +2,7 @@
 
 import base64
 import concurrent.futures
+import copy
 import hashlib
 import json
 import os
@@ -267,6 +268,19 @@ def test_health_names_the_weights(server, predictor):
     assert status == 200 and json.loads(found)["checkpoint"] == os.path.basename(predictor.checkpoint)
     assert json.loads(found)["model"] == "pairs"
     assert server.request("HEAD", "/health")[0] == 200
+
+
+def test_health_names_the_target_of_a_link_and_counts_errors(predictor, tmp_path):
+    """Behind a link, the model of the start is named, also when the link has another target."""
+    linked = copy.copy(predictor)
+    folder, name = os.path.split(os.path.abspath(predictor.checkpoint))
+    (tmp_path / "link").symlink_to(folder)
+    linked.checkpoint = str(tmp_path / "link" / name)
+    with running(linked) as server:
+        (tmp_path / "link").unlink()
+        assert server.ask({"wrong": "key"})[0] == 422
+        found = json.loads(server.request("GET", "/health")[2])
+    assert (found["model"], found["checkpoint"], found["errors"]) == ("pairs", name, {"422": 1})
 
 
 def test_an_answer_that_is_late_is_504_and_leaves_the_queue(predictor):

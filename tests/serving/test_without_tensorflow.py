@@ -82,12 +82,14 @@ def test_load_answers_an_export_of_each_task(exports):
         check_same(found, json.loads(json.dumps(expected)))
 
 
-def test_predict_answers_lines(exports):
+def test_predict_answers_lines_and_sends_no_data_about_its_use(exports, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
     path, inputs, expected = exports[0]
     lines = "".join(" ||| ".join(texts) + "\n" for texts in inputs)
     output = run_blocked(SCRIPT, "predict.py", f"--model_dir={path}", text=lines)
     for found, answer in zip(map(json.loads, output.splitlines()), expected, strict=True):
         check_same(found["probabilities"], answer["probabilities"])
+    assert not list(tmp_path.rglob("*onnxruntime*"))  # the files that ONNX Runtime prepares for its makers
 
 
 def test_serve_starts_and_answers(exports, tmp_path):
