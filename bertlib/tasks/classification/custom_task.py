@@ -30,23 +30,8 @@ def read(settings, suffix=""):
     Raises:
       ValueError, OSError: flags contradict each other, or a file cannot be used.
     """
-    _check_files(settings)
-    settings.task_name = sources.OWN_DATA
     is_default = settings.output_dir is None
-    if is_default:
-        first = next(iter(split_data.list_files(settings).values()))[0]
-        settings.set_default("output_dir", sources.default_directory(first, suffix))
-    sources.choose_phases(settings, lambda split: _has_file(settings, split))
-    dev_split.take_fraction(settings)  # a training without an evaluation leaves the same rows out
-    if settings.do_train and settings.dev_file and settings.dev_fraction is not None:
-        text = (f"The training continues without the rows in {output_files.DEV_ROWS}, also with --dev_file. "
-                "To train on all rows, train in another --output_dir.")
-        logging.warning("%s", text)
-        child_processes.add_warning(text)
-    for split, phase in split_data.PHASES.items():
-        if getattr(settings, phase) and not _has_file(settings, split):
-            other = " or --dev_fraction" if split == "dev" else ""
-            raise ValueError(f"--{split}_file{other} is required with --{phase}=true.")
+    _resolve_phases(settings, suffix)
     record = settings.trained and settings.trained.record
     inheritance.inherit_settings(settings, *sources.TASK_TYPES, without=("task_name", "dev_fraction"))
     target_class = targets.find(settings.task_type)
@@ -80,6 +65,30 @@ def read(settings, suffix=""):
 
 
 # --- Flags -----------------------------------------------------------------------------------------------
+
+
+def _resolve_phases(settings, suffix):
+    """Sets the default --output_dir, --dev_fraction of an earlier training, and the phases; see `read`.
+
+    Raises:
+      ValueError: no flag names a file, a phase has no file, or --dev_fraction contradicts another flag.
+    """
+    _check_files(settings)
+    settings.task_name = sources.OWN_DATA
+    if settings.output_dir is None:
+        first = next(iter(split_data.list_files(settings).values()))[0]
+        settings.set_default("output_dir", sources.default_directory(first, suffix))
+    sources.choose_phases(settings, lambda split: _has_file(settings, split))
+    dev_split.take_fraction(settings)  # a training without an evaluation leaves the same rows out
+    if settings.do_train and settings.dev_file and settings.dev_fraction is not None:
+        text = (f"The training continues without the rows in {output_files.DEV_ROWS}, also with --dev_file. "
+                "To train on all rows, train in another --output_dir.")
+        logging.warning("%s", text)
+        child_processes.add_warning(text)
+    for split, phase in split_data.PHASES.items():
+        if getattr(settings, phase) and not _has_file(settings, split):
+            other = " or --dev_fraction" if split == "dev" else ""
+            raise ValueError(f"--{split}_file{other} is required with --{phase}=true.")
 
 
 def _check_files(settings):
@@ -196,11 +205,14 @@ def _read(settings, target_class, reader, record):
     if not (settings.do_train or for_baseline):
         splits.pop("train", None)
     elif train is not None:
-        # Only tables of predictions need the values of all columns. A table of predictions contains no
-        # training examples, so the values of the training examples are removed to save memory.
-        train = splits["train"]
-        splits["train"] = train._replace(rows=[row._replace(values=None) for row in train.rows])
+        splits["train"] = _without_values(splits["train"])
     return splits, labels, stored_rows
+
+
+def _without_values(train):
+    """Returns the training examples without the values of all columns, to save memory. Only tables of
+    predictions need these values, and they contain no training examples."""
+    return train._replace(rows=[row._replace(values=None) for row in train.rows])
 
 
 def _warn_of_shared_examples(train, splits):
