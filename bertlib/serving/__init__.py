@@ -8,6 +8,8 @@
 
 import os
 
+from absl import logging
+
 from bertlib.runs import model_directory
 from bertlib.runs.targets import ANSWERS as TASKS  # noqa: F401 (a public name of this package)
 from bertlib.serving import portable_model, tensorflow_model
@@ -76,6 +78,7 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
     trained = model_directory.read(path, weights)
     if engine in portable_model.FORMATS:
         export = portable_model.newest(path, trained, engine, answers.resolve_task(trained, task))
+        logging.info("--engine=%s: using %s.", engine, export.trained.path)
         return _load_export(export, precision, batch_size, group, engine)
     step = tensorflow_model.choose_step(precision, trained.bert_config.hidden_size)
     return Predictor(trained, task, step, batch_size, group)
