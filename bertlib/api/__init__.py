@@ -56,7 +56,7 @@ def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
     an interrupted training from its last checkpoint, repeat the same call.
 
     If `output_dir` contains a complete training, no step is trained. If the data or the settings differ from
-    those of this training, the end of the log says so. Without the log, a `UserWarning` says so.
+    those of this training, the end of the log says so.
 
     Args:
       data: the training data: a pandas DataFrame; a list of dicts; a list of tuples (text, label) or
@@ -70,7 +70,8 @@ def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
         command looks for columns with usual names, such as "text".
       label: name of the column of the label. By default, the command looks for a usual name, such as "label".
       task_type: "classification", "regression" or "multilabel".
-      verbose: whether to print the log of the training.
+      verbose: whether to print the log of the training. Without the log, each of its warnings is a Python
+        `UserWarning`.
       **settings: flags of `run_classifier.py` by name, such as num_train_epochs=2 or learning_rate=3e-5. A
         setting with the value None is not passed to the command.
 
@@ -130,7 +131,7 @@ def evaluate(output_dir: str | os.PathLike[str], data: Any = None, *, text: Any 
       text: see `train`. By default, the function uses the columns that the training used.
       label: see `train`. By default, the function uses the column that the training used.
       results_dir: directory for the results; by default, the folder `evaluation` in `output_dir`.
-      verbose: whether to print the log.
+      verbose: see `train`.
       **settings: see `train`.
 
     Returns:

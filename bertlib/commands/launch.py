@@ -76,6 +76,7 @@ def run(main, resumable=False, description=None, takes_paths=False):
         if not FLAGS["verbosity"].present:
             logging.set_verbosity(logging.INFO)
         logging.get_absl_handler().setFormatter(_Formatter())
+        logging.get_absl_logger().addFilter(child_processes.note_warning)
         try:
             _call(main, argv, resumable, takes_paths)
         except (Exception, KeyboardInterrupt, stopping.Stopped) as error:  # noqa: BLE001

@@ -16,7 +16,6 @@ from absl import logging
 
 from bertlib.data import prediction_files
 from bertlib.data.tables import PLAIN
-from bertlib.system import child_processes
 
 # A fault of this kind ends the reading of a file: the rest of the file cannot be read with certainty.
 _LAST = "unclosed quote"
@@ -124,11 +123,9 @@ class FileFaults:
         """Logs a warning about the lines that were left out, if there are any. Returns the list of these
         faults. Call `check` first. `with_what` says what was left out together with the lines."""
         if self:
-            text = (f"{self._path}: {len(self.found)} bad lines are left out{with_what}, because "
-                    f"--skip_bad_lines=true: {self.summary()}. The first bad line is line "
-                    f"{self.found[0].line}.")
-            logging.warning("%s", text)
-            child_processes.add_warning(text)
+            logging.warning("%s: %d bad lines are left out%s, because --skip_bad_lines=true: %s. The first "
+                            "bad line is line %d.", self._path, len(self.found), with_what, self.summary(),
+                            self.found[0].line)
         return self.found
 
     def _error(self):

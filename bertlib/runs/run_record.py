@@ -26,7 +26,7 @@ from bertlib.runs import (
     record_comparison,
     record_fields,
 )
-from bertlib.system import child_processes, files, fingerprints, replica_group
+from bertlib.system import files, fingerprints, replica_group
 
 # {flag: key of the record that contains its value}. These flags are not recorded in "settings".
 AT_TOP = {"task_name": "task", "task_type": "task_type", "do_lower_case": "do_lower_case"}
@@ -253,7 +253,7 @@ class RunRecord:
 
     def warn_about_results(self):
         """Logs warnings if the results of this run could be mistaken for other results, as the last lines of
-        the log, and adds them to the outcome of the process.
+        the log.
 
         - The run evaluates other development data than the training, although their path is the same.
         - The flags of this run have other values than the training, but the training had already ended. So
@@ -261,7 +261,6 @@ class RunRecord:
         """
         for text in self._warnings:
             logging.warning("%s", text)
-            child_processes.add_warning(text)
 
     @property
     def data(self):

@@ -52,8 +52,7 @@ def run(script: str, flags: list[str], verbose: bool, explain: Any = str) -> Non
     caller. After Ctrl-C, the caller asks the child process to end. If the child process is a training, it
     saves its last complete step before it ends.
 
-    If the command trained no step although it got new settings, evaluated other development data than the
-    training, or left out bad lines, and its log is not printed, a `UserWarning` says so.
+    If the log is not printed, each warning in the log becomes a `UserWarning`.
 
     Args:
       script: file name of the command, such as "run_classifier.py".
@@ -77,11 +76,11 @@ def run(script: str, flags: list[str], verbose: bool, explain: Any = str) -> Non
             shows = verbose and isinstance(error, KeyboardInterrupt)
             child_processes.end([child], lambda child: _follow(child, lines, shows))
             raise
-    if child.outcome.exit_code:
-        raise _error(script, child, list(lines), explain)
     for warning in [] if verbose else child.outcome.warnings:
         # The level 4 is the line of the user's program that called the function of `bertlib.api`.
         warnings.warn(explain(warning), stacklevel=4)
+    if child.outcome.exit_code:
+        raise _error(script, child, list(lines), explain)
 
 
 def command_line(script: str) -> list[str]:

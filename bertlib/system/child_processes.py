@@ -25,7 +25,7 @@ VARIABLE = "BERT_OUTCOME_FILE"
 _SIGNALS = signal.SIGTERM, signal.SIGHUP, signal.SIGINT
 
 _reporting = threading.Lock()
-# The texts of `add_warning`.
+# The texts of the warnings in the log, see `note_warning`.
 _warnings = []
 
 
@@ -45,7 +45,7 @@ class Outcome(NamedTuple):
       file: the file that the error is about, or None.
       step: the step of a training in which the error occurred, or None.
       replica: index of the replica that caused the end, or None.
-      warnings: list of str, warnings about the results.
+      warnings: list of str, the different warnings in the log.
     """
 
     outcome: str
@@ -83,9 +83,12 @@ def stopped_by(number, advice=""):
     return Outcome("stopped", 128 + number, f"{word}.{advice}")
 
 
-def add_warning(text):
-    """Adds a warning about the results to the outcome of this process."""
-    _warnings.append(text)
+def note_warning(record):
+    """Adds the text of a warning to the outcome of this process. This function is a filter of a logger. It
+    returns true, so that the logger also shows the `logging.LogRecord`."""
+    if record.levelname == "WARNING":
+        _warnings.append(record.getMessage())
+    return True
 
 
 def report(outcome):
@@ -93,7 +96,7 @@ def report(outcome):
     with _reporting, contextlib.suppress(OSError):
         path = os.environ.get(VARIABLE)
         if path:
-            found = {**outcome._asdict(), "warnings": [*outcome.warnings, *_warnings]}
+            found = {**outcome._asdict(), "warnings": list(dict.fromkeys([*outcome.warnings, *_warnings]))}
             files.write_text(path, json.dumps(found, default=str))
             del os.environ[VARIABLE]
 

@@ -1,5 +1,6 @@
 """`bertlib.api`: training, evaluation and prediction from Python, without pandas."""
 
+import contextlib
 import json
 import logging
 import os
@@ -195,9 +196,10 @@ def test_each_end_of_a_command_has_an_exception(code, outcome, kind, message, mo
 
 
 def test_warnings_of_a_command_are_warnings_in_python(monkeypatch):
-    replace_command(monkeypatch, 0, {"outcome": "finished", "warnings": ["No step was trained."]})
-    with pytest.warns(UserWarning, match=r"^NO STEP WAS TRAINED\.$"):
-        child_command.run("run.py", [], verbose=False, explain=str.upper)
+    for code, ends in (0, contextlib.nullcontext()), (1, pytest.raises(ValueError)):
+        replace_command(monkeypatch, code, {"outcome": "refused", "message": "a", "warnings": ["No step."]})
+        with ends, pytest.warns(UserWarning, match=r"^NO STEP\.$"):
+            child_command.run("run.py", [], verbose=False, explain=str.upper)
 
 
 @pytest.mark.parametrize("message, text", [

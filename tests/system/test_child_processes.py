@@ -40,8 +40,9 @@ launch.run(main, resumable=True)
     ("from bertlib.estimator import session_hooks; raise session_hooks.NanLossError('Keine Zahl.', 7)",
      Outcome("diverged", 1, "Keine Zahl.", step=7)),
     ("raise MemoryError('3 GB')", Outcome("failed", 1, "out of RAM (3 GB). Close other programs.")),
-    ("from bertlib.system import child_processes; child_processes.add_warning('Old data.'); {}['a']",
-     Outcome("failed", 1, "KeyError: 'a'.", has_traceback=True, warnings=["Old data."])),
+    ("from absl import logging; [logging.warning('Old %s.', name) for name in ('data', 'data', 'flags')]; "
+     "logging.info('New.'); {}['a']",
+     Outcome("failed", 1, "KeyError: 'a'.", has_traceback=True, warnings=["Old data.", "Old flags."])),
     ("import os, signal, time; os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)",
      Outcome("stopped", 143, "terminated. Run the same command again to continue.")),
     ("raise KeyboardInterrupt",

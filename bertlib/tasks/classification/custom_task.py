@@ -7,7 +7,6 @@ from bertlib.data import tables, text_keys
 from bertlib.data.columns import check_header_flag
 from bertlib.runs import inheritance, output_files, run_record, targets
 from bertlib.runs.input_paths import require_file
-from bertlib.system import child_processes
 from bertlib.tasks import head_labels, split_data
 from bertlib.tasks.classification import dev_split, row_examples, sources
 
@@ -81,10 +80,8 @@ def _resolve_phases(settings, suffix):
     sources.choose_phases(settings, lambda split: _has_file(settings, split))
     dev_split.take_fraction(settings)  # a training without an evaluation leaves the same rows out
     if settings.do_train and settings.dev_file and settings.dev_fraction is not None:
-        text = (f"The training continues without the rows in {output_files.DEV_ROWS}, also with --dev_file. "
-                "To train on all rows, train in another --output_dir.")
-        logging.warning("%s", text)
-        child_processes.add_warning(text)
+        logging.warning("The training continues without the rows in %s, also with --dev_file. To train on "
+                        "all rows, train in another --output_dir.", output_files.DEV_ROWS)
     for split, phase in split_data.PHASES.items():
         if getattr(settings, phase) and not _has_file(settings, split):
             other = " or --dev_fraction" if split == "dev" else ""
