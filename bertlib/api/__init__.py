@@ -15,6 +15,7 @@ TensorFlow.
 
 import difflib
 import inspect
+import json
 import os
 from typing import Any
 
@@ -23,6 +24,7 @@ from bertlib.api.data_files import Columns, DataFile
 from bertlib.api.tables_of_results import Result
 from bertlib.api.text_predictor import TextPredictor
 from bertlib.data.columns import parse_columns
+from bertlib.data.tables import is_json_lines
 from bertlib.runs import output_files, targets
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import child_command, files
@@ -200,7 +202,8 @@ def predict(output_dir: str | os.PathLike[str], data: Any, *, text: Any = None, 
       label. The columns of the data keep their names. Exception: a column with the name of one of the other
       columns gets the prefix "input_", such as input_prediction. The table is a DataFrame if pandas is
       installed, otherwise a list of dicts. If the data are a DataFrame or a Series, the table has the index
-      of the data.
+      of the data, and the predictions have the type of the labels in the data. Without labels in the data,
+      they have the type of the training labels, if `train` got these in memory. Otherwise, they are texts.
 
     Raises:
       TypeError: the data have a type that is not supported, or an option is unknown.
@@ -218,7 +221,11 @@ def predict(output_dir: str | os.PathLike[str], data: Any, *, text: Any = None, 
     inputs, index = data_files.to_inputs(data), data_files.index_of(data)
     with load(output_dir, **options) as predictor:
         table = tables_of_results.table(predictor.predict_rows(inputs, names, index), index)
-    return tables_of_results.restore_columns(table, data, 0) if data_files.is_frame(data) else table
+    if data_files.is_frame(data):
+        table = tables_of_results.restore_columns(table, data, 0)
+    if index is not None:
+        tables_of_results.restore_labels(table, _known_labels(os.fspath(output_dir), data), ["prediction"])
+    return table
 
 
 def load(output_dir: str | os.PathLike[str], **options: Any) -> TextPredictor:
@@ -334,8 +341,37 @@ def _result(output_dir, results_dir, data, label):
     if data_files.is_frame(data):
         table = tables_of_results.restore_columns(table, data.iloc[table["line"] - 1], 1)
         label = label or _trained_columns(_record(output_dir)).label
-        tables_of_results.restore_labels(table, data, label)
+        tables_of_results.restore_labels(table, _labels_of(data, label), ["label", "prediction"])
     return Result(output_dir, results_dir, OutputDirectory(results_dir).read_results(), table)
+
+
+def _labels_of(frame, names):
+    """Returns the labels in a DataFrame as a list, without missing ones. `names` are those of the columns."""
+    return [label for name in frame if str(name) in names for label in frame[name].dropna()]
+
+
+def _known_labels(directory, data):
+    """Returns a list of labels in their type: the labels in the data; without them, the first label of the
+    training, if the training data were in memory. If no label is known, the list is empty.
+
+    Args:
+      directory: the output directory of the training.
+      data: a DataFrame or a Series.
+    """
+    record = OutputDirectory(directory).record or {"settings": {}}
+    names = _trained_columns(record).label or ()
+    labels = _labels_of(data, names) if data_files.is_frame(data) else []
+    path = _moved_path(directory, record.get("files", {}).get("train_file") or "")
+    if labels or not (names and is_json_lines(path) and files.exists(path)):
+        return labels
+    with files.open_file(path) as lines:
+        first = json.loads(next(lines))
+    return [first[name] for name in names if first.get(name) is not None]
+
+
+def _moved_path(directory, path):
+    """Returns the path that a file of the folder `data` has now, if the output directory was moved."""
+    return os.path.join(directory, _FOLDER, os.path.basename(path))
 
 
 def _record(directory):
@@ -374,7 +410,7 @@ def _development_file(record, directory):
     path = paths.get(name)
     if not path:
         raise ValueError(f"the training in {directory} had no development data. Pass `data`.")
-    here = os.path.join(directory, _FOLDER, os.path.basename(path))
+    here = _moved_path(directory, path)
     # If the output directory was moved after the training, the file is no longer at the recorded path. But it
     # may still be in the folder `data` of the output directory.
     return name, here if files.exists(here) and not files.exists(path) else path

@@ -10,7 +10,6 @@ from bertlib.system import files
 from bertlib.tasks import answers
 
 PREDICTIONS_FORMAT = "jsonl"  # unlike CSV, this format keeps the types of the values
-_ANSWERS = ["label", "prediction"]  # columns with labels
 PREDICTIONS = f"eval_predictions.{PREDICTIONS_FORMAT}"
 
 
@@ -67,19 +66,18 @@ def restore_columns(table, data, first):
     return table.rename(columns={str(name): name for name in data})
 
 
-def restore_labels(table, data, names):
-    """Converts the labels and the predictions in the table of an evaluation to numbers or booleans, if the
-    caller's labels are numbers or booleans.
+def restore_labels(table, labels, columns):
+    """Converts columns of a table to numbers or booleans, if the caller's labels are numbers or booleans.
 
     Args:
       table: a DataFrame.
-      data: the DataFrame of the caller.
-      names: names of the columns of the labels, a tuple of str.
+      labels: list of the caller's labels; if it is empty, nothing is converted.
+      columns: names of the columns with labels.
     """
-    if not any(isinstance(label, str) for name in data if str(name) in names for label in data[name]):
+    if labels and not any(isinstance(label, str) for label in labels):
         # These are errors: scores, which are numbers already; several labels; and texts from --label_map.
         with contextlib.suppress(TypeError, ValueError):
-            table[_ANSWERS] = table[_ANSWERS].map(json.loads)
+            table[columns] = table[columns].map(json.loads)
 
 
 def answer_row(fields, answer):

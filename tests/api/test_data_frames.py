@@ -1,5 +1,8 @@
 """`bertlib.api` with DataFrames. pandas is optional."""
 
+import json
+
+from helpers import write_json
 from model_directories import write_classifier
 import pytest
 from test_api import rows
@@ -42,6 +45,25 @@ def test_data_frames_in_and_out(tiny_model, tmp_path):
     assert api.predict(tmp_path / "model", frame)["prediction"].tolist()[-5:] == found["prediction"].tolist()
     with pytest.raises(ValueError, match="data has two columns with the name 'id'"):
         api.train(pandas.concat([frame, frame["id"]], axis=1), tmp_path / "other")
+
+
+@pytest.mark.parametrize("labels, trained, expected", [
+    ([1, 0, 1], None, int), ([True, False, True], None, bool), (["1", "0", "1"], None, str),
+    (None, None, str), (None, 0, int), (None, False, bool), (None, "0", str), (["1", "0", "1"], 0, str),
+    ([None, 1, None], "0", int)])
+def test_predictions_have_the_type_of_the_labels(labels, trained, expected, tiny_model, tmp_path):
+    """The labels in the data determine the type. Without them, the training labels do."""
+    names = ("false", "true") if bool in (expected, type(trained)) else ("0", "1")
+    path = write_classifier(tmp_path / "model", tiny_model, names, task="own data", text_column="text",
+                            label_column="kind")
+    if trained is not None:
+        (path / "data").mkdir()
+        write_json(path / "data" / "train-1.jsonl", {"text": "a cat", "kind": trained})
+        write_json(path / "run.json", {**json.loads((path / "run.json").read_text()),
+                                       "files": {"train_file": "moved/data/train-1.jsonl"}})
+    frame = pandas.DataFrame({"text": ["a cat", "a dog", "the man"], "label": "mine"})
+    for data in [frame.assign(kind=labels)] if labels else [frame, frame["text"]]:
+        assert {type(value) for value in api.predict(path, data)["prediction"].tolist()} == {expected}
 
 
 def test_a_table_keeps_the_names_of_columns(classifier_dir):
