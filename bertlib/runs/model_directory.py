@@ -29,7 +29,6 @@ class ModelDirectory(NamedTuple):
 
     Attributes:
       path: the directory.
-      kind: name of the target in run.json, see `bertlib.runs.targets`.
       bert_config: a `modeling.BertConfig`.
       checkpoint: path of the weights.
       tokenizer: a `tokenization.FullTokenizer` or `tokenization.SentencePieceTokenizer`.
@@ -38,7 +37,6 @@ class ModelDirectory(NamedTuple):
     """
 
     path: str
-    kind: str
     bert_config: Any
     checkpoint: str
     tokenizer: Any
@@ -60,8 +58,8 @@ class ModelDirectory(NamedTuple):
 
     @property
     def target(self):
-        """What the model predicts: the class in `bertlib.runs.targets` with the name `kind`."""
-        return targets.find(self.kind)
+        """What the model predicts, see `bertlib.runs.targets`."""
+        return targets.find(self.record["task_type"])
 
     @property
     def task(self):
@@ -142,8 +140,8 @@ def read_with_weights(opened, weights):
     check_trained_vocabulary(opened)
     bert_config = BertConfig.from_dict(files.read_json_object(config))
     check_trained_config(config, bert_config, opened)
-    return ModelDirectory(opened.path, record["task_type"], bert_config, weights,
-                          _tokenizer(opened, bert_config), record["labels"], record)
+    return ModelDirectory(
+        opened.path, bert_config, weights, _tokenizer(opened, bert_config), record["labels"], record)
 
 
 def _tokenizer(opened, bert_config):

@@ -177,8 +177,8 @@ def resolve_task(model, task=None):
     """
     usual = model.target.usual_answers
     if task not in (None, usual, VECTORS):
-        raise ValueError(f"task {task}: the model in {model.path} was trained for {model.kind}. Its tasks "
-                         f"are {usual} and {VECTORS}.")
+        raise ValueError(f"task {task}: the model in {model.path} was trained for {model.target.name}. "
+                         f"Its tasks are {usual} and {VECTORS}.")
     return task or usual
 
 

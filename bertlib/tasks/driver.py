@@ -163,7 +163,7 @@ def _describe(task, inputs, model):
 def _list_overwritten_files(task):
     """Returns {flag: paths}, the files that the run overwrites in --output_dir and --results_dir."""
     results = [*(name for split, name in task.records.items() if split != "train"), *task.other_names(),
-               *(name for split in task.inferred for name in task.result_names(split))]
+               *(name for split in task.result_splits for name in task.result_names(split))]
     return checks.list_overwritten_files(task.settings, results, filter(None, [task.records.get("train")]))
 
 
@@ -232,9 +232,9 @@ class _Phases:
 
     def _features_path(self, split):
         """Returns the path of the features that the run writes for a split; None if the task writes none."""
-        settings, records = self._settings, self._task.records
+        settings, names = self._settings, self._task.records
         directory = settings.output_dir if split == "train" else settings.results_dir
-        return os.path.join(directory, records[split]) if split in records else None
+        return os.path.join(directory, names[split]) if split in names else None
 
     def _write_features(self, split):
         """Writes the features of a split, if the task writes any and this run has not written them yet."""
@@ -252,7 +252,7 @@ class _Phases:
         settings, task, is_training = self._settings, self._task, split == "train"
         trims = task.trims(is_training)
         return task_head.input_fn_builder(
-            self._features_path(split) or task.record_paths(split),
+            self._features_path(split) or task.feature_paths(split),
             task.fields(settings.max_seq_length, split), is_training,
             drop_remainder=is_training, trimmed_fields=task.sequences if trims else (),
             batch_totals=self._head.batch_totals if is_training else (),

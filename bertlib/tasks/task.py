@@ -41,11 +41,11 @@ class Task(abc.ABC):
 
     # File name of the command, such as "run_squad.py".
     command: str
-    # Name of the file of features of each split. That of the split "train" is written to --output_dir, all
-    # others are written to --results_dir. A task whose data are features already writes no files.
+    # {split: name of its TFRecord file of features}. That of "train" is written to --output_dir, all others
+    # are written to --results_dir. A task whose data are features already writes no files.
     records = {"train": "train.tf_record", "dev": "eval.tf_record", "test": "predict.tf_record"}
     # The splits that a run can evaluate or predict.
-    inferred = "dev", "test"
+    result_splits = "dev", "test"
     # The words for one example of the training in messages, and for the examples in the title of the picture.
     noun: str
     title: str
@@ -245,8 +245,8 @@ class Task(abc.ABC):
         """
         raise NotImplementedError
 
-    def record_paths(self, split):
-        """Returns the paths of the records of a split that has no file in `records`."""
+    def feature_paths(self, split):
+        """Returns the paths of the features of a split that has no file in `records`."""
         raise NotImplementedError
 
     def scores(self, split, inference):

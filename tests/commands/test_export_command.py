@@ -79,13 +79,13 @@ def test_the_development_set_is_found_again(tmp_path):
     """tests/tasks/test_reader_properties.py reads the sets of other tasks."""
     path = tmp_path / "data.json"
     path.write_text(json.dumps(QUESTION))
-    record = {"files": {"predict_file": str(path)}, "settings": {}}
-    model = model_directory.ModelDirectory("out", "questions", None, None, None, None, record)
+    record = {"task_type": "questions", "files": {"predict_file": str(path)}, "settings": {}}
+    model = model_directory.ModelDirectory("out", None, None, None, None, record)
     assert split_data.read_dev_set(model) == [(("here ?", "the cat sees a dog"), None)]
     path.unlink()
     with pytest.raises(FileNotFoundError, match="data.json does not exist any more"):
         split_data.read_dev_set(model)
     with pytest.raises(ValueError, match="out does not name the file of the development set"):
-        split_data.read_dev_set(model._replace(record={"files": {}}))
+        split_data.read_dev_set(model._replace(record={**record, "files": {}}))
     with pytest.raises(ValueError, match="set of multiple choice cannot be read again"):
-        split_data.read_dev_set(model._replace(kind="multiple_choice"))
+        split_data.read_dev_set(model._replace(record={**record, "task_type": "multiple_choice"}))

@@ -16,8 +16,9 @@ OWN = {"text_column": "question,reply", "label_column": "kind"}
 
 def source(settings=(), fields=PAIR, required=1, flags=(), kind="classification", task="own data",
            labels=("x", "y"), train_file="train.csv"):
-    record = {"settings": dict(settings), "task": task, "files": {"train_file": train_file}}
-    model = model_directory.ModelDirectory("out", kind, None, None, None, labels, record)
+    record = {"settings": dict(settings), "task": task, "task_type": kind,
+              "files": {"train_file": train_file}}
+    model = model_directory.ModelDirectory("out", None, None, None, labels, record)
     asked = answers.create(model, answers.resolve_task(model))
     asked.fields, asked.required = fields, required
     return prediction_inputs.InputReader(model, asked, dict(flags))

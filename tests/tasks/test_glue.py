@@ -78,8 +78,8 @@ def test_a_test_file_with_labels_gives_them(task, tmp_path):
 @pytest.mark.parametrize("task", sorted(LAYOUTS))
 def test_predict_reads_the_files_of_the_task_of_its_model(task):
     _, _, header, row, expected = LAYOUTS[task]
-    model = model_directory.ModelDirectory("out", "classification", None, None, None, ("0", "1"),
-                                           {"settings": {}, "task": task, "files": {}})
+    model = model_directory.ModelDirectory("out", None, None, None, ("0", "1"), {
+        "settings": {}, "task": task, "task_type": "classification", "files": {}})
     reader = prediction_inputs.InputReader(model, answers.create(model, answers.resolve_task(model)), {})
     lines = f"{header}\n{row}\n".replace("|", "\t").encode()
     found, = reader.read(io.BytesIO(lines), "lines", "tsv", 9)

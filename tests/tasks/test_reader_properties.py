@@ -40,11 +40,11 @@ def tokenizer(directory):
 
 def model(kind, settings, path, tokenizer, labels=None):
     """Returns the `ModelDirectory` of a training with these settings on this file."""
-    record = {"task": sources.OWN_DATA, "settings": {"max_seq_length": tiny.SEQ_LENGTH, **settings},
+    record = {"task": sources.OWN_DATA, "task_type": kind.replace(" ", "_"),
+              "settings": {"max_seq_length": tiny.SEQ_LENGTH, **settings},
               "files": {"dev_file": path}}
     config = modeling.BertConfig.from_dict(tiny.CONFIG)
-    return model_directory.ModelDirectory("out", kind.replace(" ", "_"), config, None, tokenizer, labels,
-                                          record)
+    return model_directory.ModelDirectory("out", config, None, tokenizer, labels, record)
 
 
 def asked(task, its_model, path, ahead):
@@ -94,7 +94,7 @@ def readers_of_rows(table, path, tokenizer, **more):
         found["export"] = lambda: split_data.read_dev_set(
             model(table.kind, settings, path, tokenizer, labels))
     its_model = model(table.kind, settings, path, tokenizer, labels)
-    task = answers.create(its_model, its_model.kind)
+    task = answers.create(its_model, its_model.target.name)
     return {**found, "prediction": lambda: asked(task, its_model, path, 1000),
             "prediction from a pipe": lambda: asked(task, its_model, path, 0)}
 

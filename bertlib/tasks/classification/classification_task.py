@@ -74,14 +74,14 @@ class Classification(task.TaskWithResults):
         return {"data_dir": [os.path.join(settings.data_dir, name) for name in names]}
 
     @property
-    def inferred(self):
+    def result_splits(self):
         return [part + suffix for part in ("dev", "test")
                 for suffix in ("", *(f"_{name}" for name in self.processor.further_sets))]
 
     @property
     def records(self):
         return {"train": "train.tf_record", **{
-            split: _RECORDS[part_of(split)].format(self.suffix(split)) for split in self.inferred}}
+            split: _RECORDS[part_of(split)].format(self.suffix(split)) for split in self.result_splits}}
 
     def suffix(self, split):
         """Returns the suffix of the names of the files of a split, such as "_mismatched"."""
@@ -109,7 +109,7 @@ class Classification(task.TaskWithResults):
         part, suffix = part_of(split), self.suffix(split)
         # An earlier run may have evaluated additional sets that this run does not have. Their results go.
         missing = [] if not self.data or split != part else [
-            other for other in self.inferred if other.startswith(f"{part}_") and other not in self.data]
+            other for other in self.result_splits if other.startswith(f"{part}_") and other not in self.data]
         return [*(name for other in missing for name in self.result_names(other)),
                 *(name.format(suffix) for name in _RESULTS_OF[part]),
                 *(file for file, (its_split, _) in self.processor.submission.items() if its_split == split)]

@@ -147,5 +147,5 @@ def _read_rows(model, path):
     """Returns the `row_examples.Split` of a file with the user's own data."""
     if model.task != sources.OWN_DATA:
         raise ValueError(f"the data files of the task {model.task} have an unknown format.")
-    return row_examples.create_reader(model.kind, model.setting, lambda flag: model.has_named_columns).read(
-        path, known=model.labels)
+    return row_examples.create_reader(
+        model.target.name, model.setting, lambda flag: model.has_named_columns).read(path, known=model.labels)

@@ -33,7 +33,7 @@ class Pretraining(task.TaskWithResults):
     results_class = "bertlib.tasks.pretraining.pretraining_results.PretrainingResults"
     title = "Masked words that were predicted correctly"
     shown = {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"}
-    records, inferred = {}, ("dev",)  # the data are features already
+    records, result_splits = {}, ("dev",)  # the data are features already
     needs_do_eval = False
 
     def __init__(self, settings):
@@ -148,7 +148,7 @@ class Pretraining(task.TaskWithResults):
 
     # --- The run
 
-    def record_paths(self, split):
+    def feature_paths(self, split):
         return self.paths[split]
 
     def assist(self, split, inference):

@@ -31,7 +31,7 @@ class QuestionAnswering(task.TaskWithResults):
     command, noun, title, full_score = "run_squad.py", "question", "Answers to --predict_file", 100
     results_class = "bertlib.tasks.squad.squad_results.SquadResults"
     records = {"train": "train.tf_record", "dev": "eval.tf_record"}
-    inferred = "dev",
+    result_splits = "dev",
     needs_segments = "each input is a question and a context"
 
     def __init__(self, settings):
