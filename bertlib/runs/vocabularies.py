@@ -58,8 +58,7 @@ def check_against_start(settings, path, flag):
     start = None if settings.output_directory.newest else settings.start
     recorded = start.record["vocabulary"] if start and start.record else None
     # The training may have had the same --marker_tokens, or this run adds them to its vocabulary.
-    accepted = [hash_vocabulary(path, flag, markers)
-                for markers in ((), markers(settings))]
+    accepted = [hash_vocabulary(path, flag, added) for added in ((), markers(settings))]
     if recorded not in (None, *accepted):
         raise ValueError(
             f"--{flag}={path} differs from the vocabulary of --init_checkpoint={settings.init_checkpoint}: "

@@ -53,8 +53,6 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
       ImportError: ONNX Runtime is not installed, or TensorFlow, which all other models need.
 
     Examples:
-      `make mrpc` trains the model that these examples load.
-
       >>> from bertlib import serving
       >>> with serving.load("output/mrpc") as predictor:
       ...     answer = predictor("The cat sleeps.", "A cat is sleeping.")
