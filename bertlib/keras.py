@@ -29,7 +29,7 @@ import tensorflow as tf
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.graph import randomness
-from bertlib.runs import model_config, model_directory, model_files, output_files, tokenizer_files
+from bertlib.runs import model_config, model_files, output_files, tokenizer_files
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files
 import bertlib.tasks  # noqa: F401  registers the tasks
@@ -134,7 +134,7 @@ class BertEncoder(tf.keras.layers.Layer):
         config = _checked_config(checkpoint_formats.read_config(config_file), f" in {config_file}")
         directory, name = os.path.split(config_file)
         if name == output_files.CONFIG:
-            model_directory.check_trained_config(config_file, config, OutputDirectory(directory or os.curdir))
+            model_files.check_trained_config(config_file, config, OutputDirectory(directory or os.curdir))
         layer = cls(config, **kwargs)
         layer.load_checkpoint(checkpoint)
         return layer

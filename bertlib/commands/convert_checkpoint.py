@@ -22,7 +22,6 @@ from bertlib.runs import (
     checks,
     entries,
     model_config,
-    model_directory,
     model_files,
     model_writer,
     output_directory,
@@ -129,7 +128,7 @@ def check_config(source, path, content):
     """Raises a ValueError if a value in a configuration, the dict `content`, changes the model's outputs and
     differs from the value in the run.json of the input. Without this record, nothing is checked."""
     if trained := output_directory.find_training(source.path):
-        model_directory.check_trained_config(path, modeling.BertConfig.from_dict(content), trained)
+        model_files.check_trained_config(path, modeling.BertConfig.from_dict(content), trained)
 
 
 def resolve_file(settings, source, flag, *candidates):
@@ -247,7 +246,7 @@ def check_vocabulary(source, path, vocab_size):
         tokenization.check_vocab(path, vocab_size)
     trained = output_directory.find_training(source.path)
     if trained and trained.record:
-        model_directory.check_trained_vocabulary(trained, path)
+        model_files.check_trained_vocabulary(trained, path)
 
 
 def resolve_tokenizer_settings(settings, source, config, left_out):
@@ -407,7 +406,7 @@ def main(_):
     source = open_input(settings)
     trained = output_directory.find_training(source.path)
     if trained and trained.record:
-        model_directory.check_trained_weights(trained.record, source.path)
+        model_files.check_trained_weights(trained.record, source.path)
     check_output(settings, source)
     prepare = copy_weights if settings.to == source.format else translate
     names, contents = prepare(settings, source)

@@ -6,7 +6,7 @@ import os
 from absl import logging
 
 from bertlib.data import tables
-from bertlib.runs import model_directory, targets
+from bertlib.runs import model_files, targets
 from bertlib.runs.entries import INPUT, TASK, WEIGHTS
 from bertlib.runs.run_record import AT_TOP
 from bertlib.system import files
@@ -69,7 +69,7 @@ def inherit_settings(settings, *kinds, without=()):
     record = trained and trained.record
     if record is not None and record["task_type"] in kinds:
         inherit_record(settings, trained, without)
-        model_directory.check_trained_weights(
+        model_files.check_trained_weights(
             record, trained.newest if trained is settings.output_directory else settings.init_checkpoint)
 
 

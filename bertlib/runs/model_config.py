@@ -9,7 +9,7 @@ import re
 from absl import logging
 
 from bertlib.checkpoints import bert_config, checkpoint_formats, hugging_face_cache
-from bertlib.runs import model_directory, output_files, record_fields, tokenizer_files, vocabularies
+from bertlib.runs import model_files, output_files, record_fields, tokenizer_files, vocabularies
 from bertlib.runs.entries import Number, Rule, whole_number
 from bertlib.runs.input_paths import advice_on_missing_path, require_file
 from bertlib.system import files
@@ -264,7 +264,7 @@ def read_config(settings):
     config = bert_config.BertConfig.from_dict(values)
     directory, name = os.path.split(path)
     if name == output_files.CONFIG and files.exists(os.path.join(directory, output_files.RECORD)):
-        model_directory.check_trained_config(path, config, settings.open(directory or os.curdir))
+        model_files.check_trained_config(path, config, settings.open(directory or os.curdir))
     return config
 
 

@@ -1,26 +1,21 @@
 """Reads the trained model in an output directory, with its configuration, labels and tokenizer."""
 
-import functools
-import json
-import os
 from typing import Any, NamedTuple
 
 from absl import logging
 
-from bertlib.checkpoints import checkpoint_formats
 from bertlib.checkpoints.bert_config import BertConfig
 from bertlib.data import tables
 from bertlib.data.columns import parse_columns
 from bertlib.runs import (
     best_weights,
+    model_files,
     output_files,
     record_fields,
     targets,
     tokenizer_files,
-    vocabularies,
 )
 from bertlib.runs.output_directory import OutputDirectory
-from bertlib.runs.record_comparison import CONFIG_KEYS, TRAINING_CONFIG_KEYS
 from bertlib.system import files
 
 
@@ -122,7 +117,7 @@ def read(path, weights=best_weights.BEST):
                          "the training writes missing files. To predict with a model of Hugging Face, pass "
                          f"--do_predict=true and --init_checkpoint={path} to the command of its task, such "
                          "as run_classifier.py.")
-    check_trained_weights(record, checkpoint)
+    model_files.check_trained_weights(record, checkpoint)
     return read_with_weights(opened, checkpoint)
 
 
@@ -137,9 +132,9 @@ def read_with_weights(opened, weights):
       ValueError, OSError: a file is missing or damaged, or contradicts run.json.
     """
     record, config = opened.record, opened.join(output_files.CONFIG)
-    check_trained_vocabulary(opened)
+    model_files.check_trained_vocabulary(opened)
     bert_config = BertConfig.from_dict(files.read_json_object(config))
-    check_trained_config(config, bert_config, opened)
+    model_files.check_trained_config(config, bert_config, opened)
     return ModelDirectory(
         opened.path, bert_config, weights, _tokenizer(opened, bert_config), record["labels"], record)
 
@@ -174,79 +169,3 @@ def _tokenizer(opened, bert_config):
 
 
 # --- Are the files those of the training? -----------------------------------------------------------------
-
-
-def check_trained_vocabulary(opened, path=None):
-    """Checks that a vocabulary is the vocabulary with which the model was trained.
-
-    Args:
-      opened: the `OutputDirectory` of the training, which has a record.
-      path: a vocab.txt; None for the vocabulary in the directory.
-
-    Raises:
-      ValueError: the entries of the vocabulary, or their order, differ from the vocabulary of the training.
-    """
-    pieces, flag = opened.join(output_files.SENTENCE_PIECES), "vocab_file"
-    if path is None and files.exists(pieces):
-        path, flag = pieces, "spm_model_file"
-    path = path or opened.join(output_files.VOCABULARY)
-    trained = opened.record.get("vocabulary")
-    if files.exists(path) and trained not in (None, vocabularies.hash_vocabulary(path, flag)):
-        raise ValueError(f"{path} differs from the vocabulary with which the model was trained: other "
-                         f"entries, or another order. {opened.record_path} records the vocabulary of the "
-                         "training. With the other vocabulary, tokens would get the vectors of other tokens. "
-                         "Restore the file.")
-
-
-def check_trained_config(path, config, opened):
-    """Checks that a configuration is the configuration with which the model was trained.
-
-    Args:
-      path: the configuration's file.
-      config: the `modeling.BertConfig` in this file.
-      opened: the `OutputDirectory` of the training. Without a record, nothing is checked.
-
-    Raises:
-      ValueError: a value that changes the model's outputs differs from the value in run.json.
-    """
-    trained, now = opened.record["bert_config"] if opened.record else {}, config.to_dict()
-    for name in sorted(CONFIG_KEYS & {*trained} & {*now} - {*TRAINING_CONFIG_KEYS}):
-        if trained[name] != now[name]:
-            is_own = os.path.realpath(opened.path) == os.path.realpath(os.path.dirname(path))
-            restore = f"Restore {path}." if is_own else "Pass the configuration of the training."
-            raise ValueError(f"{path}: {name} is {json.dumps(now[name])}, but according to "
-                             f"{opened.record_path} the model was trained with "
-                             f"{json.dumps(trained[name])}. {restore}")
-
-
-def check_trained_weights(record, checkpoint):
-    """Checks that the weights for an evaluation or a prediction have been trained. Warns once if the training
-    of the weights is unfinished.
-
-    A training is finished if it reached its last step. It is also finished if it ended earlier by itself, for
-    example because of early stopping. A training that was killed or terminated is not finished.
-
-    Args:
-      record: dict, the content of run.json.
-      checkpoint: path of the training's weights.
-
-    Raises:
-      ValueError: the weights are from step 0, before any training.
-    """
-    weights = checkpoint_formats.open_checkpoint(checkpoint)
-    if "global_step" not in weights.shapes:  # the step is unknown, so it cannot be checked
-        return
-    step, planned, finished = int(weights.read("global_step")), *map(
-        record.get, ("planned_steps", "finished_step"))
-    if step == 0:
-        raise ValueError(f"{weights.path} is the checkpoint of step 0. Its head is random, because "
-                         "no step was trained. Run the training command again, and let it train for some "
-                         "steps.")
-    if planned is not None and step < planned and (finished is None or step > finished):
-        _warn_of_unfinished(weights.path, step, planned)
-
-
-@functools.cache
-def _warn_of_unfinished(path, step, planned):
-    logging.warning("%s comes from an unfinished training: step %d of %d. If you run the training command "
-                    "again, the training continues from this step.", path, step, planned)

@@ -10,7 +10,7 @@ import outputs
 import pytest
 
 from bertlib.checkpoints import metrics_history
-from bertlib.runs import model_directory, record_fields
+from bertlib.runs import model_files, record_fields
 
 # --- The history of a run --------------------------------------------------------------------------------
 
@@ -33,7 +33,7 @@ def test_a_run_that_stops_early_records_the_planned_steps(untrained):
     assert "step 4/4  loss" in early.err and "step 5" not in early.err
     record = record_fields.read_record(output)
     assert (record["planned_steps"], record["finished_step"]) == (8, 4)
-    model_directory.check_trained_weights(record, str(output / "model.ckpt-4"))
+    model_files.check_trained_weights(record, str(output / "model.ckpt-4"))
     assert "max_steps" not in record["settings"]
     of_step = next(row for row in outputs.history(output) if row["step"] == 4)
     assert set(of_step) == {"step", "loss", "learning_rate", "gradient_norm", "time", "steps_per_second",

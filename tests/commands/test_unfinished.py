@@ -10,7 +10,7 @@ import pytest
 from rows import ROWS
 import tiny
 
-from bertlib.runs import model_directory, record_fields
+from bertlib.runs import model_files, record_fields
 
 # {command: its flags}.
 COMMANDS = {"predict.py": dict(model_dir="output", input_file="texts.txt"),
@@ -55,10 +55,10 @@ def test_an_unfinished_training_is_said_once(at_step):
 def test_what_is_finished_or_not_known_is_not_warned_of(at_step, step, changes, caplog):
     output = at_step(step, **changes).output
     record = record_fields.read_record(output)
-    model_directory.check_trained_weights(record, str(output / f"model.ckpt-{step}"))
+    model_files.check_trained_weights(record, str(output / f"model.ckpt-{step}"))
     assert "unfinished" not in caplog.text
 
 
 def test_published_weights_are_not_concerned(at_step, tiny_model, tmp_path):
     weights = tiny.write_tensorflow(tmp_path / "bert_model.ckpt", tiny_model.weights)
-    model_directory.check_trained_weights(record(at_step(8).output), str(weights))
+    model_files.check_trained_weights(record(at_step(8).output), str(weights))
