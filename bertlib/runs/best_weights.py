@@ -21,11 +21,11 @@ from absl import logging
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
 from bertlib.graph import lazy_tensorflow as tf
 from bertlib.runs import output_files
+from bertlib.runs.record_comparison import DEV_DATA
 from bertlib.system import files
 
 DIRECTORY, FILE = "best", "best.json"
 BEST, LAST = "best", "last"  # values of --weights
-DEV_DATA = "development data"  # the name of the development set in an entry of "changes" in run.json
 # The form of best.json. Step and value are null as long as there are no best weights.
 _FORM = {"metric": str, "first_step": int, "step": (int, None), "value": (int, float, None)}
 # A lower value of a metric is better if its name ends in one of these words. For all other metrics, a higher

@@ -7,7 +7,7 @@ import dataclasses
 import json
 
 from bertlib.checkpoints.bert_config import BertConfig
-from bertlib.runs import best_weights, environment
+from bertlib.runs import environment
 
 # Keys of a configuration. The values of these keys may differ between two runs, because they do not change
 # the architecture.
@@ -19,6 +19,7 @@ CONFIG_KEYS = frozenset([*BertConfig(vocab_size=1).to_dict(), "hub_module"])
 # Names of the flags that affect which weights of a training are kept as the best ones, and whether the
 # training ends early. Later commands do not inherit their values.
 EVALUATIONS = ("eval_every_steps", "keep_best", "early_stopping_evals")
+DEV_DATA = "development data"  # the name of the development set in an entry of "changes" in run.json
 # Fields that describe the first session of a training. A later session does not change these fields, even if
 # its settings differ.
 _OF_FIRST_SESSION = ("started", "from_step", "command", "flags", "arguments", "working_directory", "inputs",
@@ -72,7 +73,7 @@ def compare(stored, now, step, last_step, trains):
         return Decision(trains_on, refused)
     dev_data, evaluations, record = None, {}, None
     if not trains_on:
-        dev_data = changed.pop(best_weights.DEV_DATA, None)
+        dev_data = changed.pop(DEV_DATA, None)
     if trains and not trains_on:
         evaluations = {name: changed.pop(name) for name in EVALUATIONS if name in changed}
         before = stored["settings"].get("keep_best")
@@ -136,7 +137,7 @@ def differences(stored, now, training):
         # A model may be evaluated on the data of another task if both tasks have the same labels.
         allowed["task"] = refused.pop("task")
     if differs("dev_data") and "task" not in allowed:
-        allowed[best_weights.DEV_DATA] = [_data(record["dev_data"]) for record in records]
+        allowed[DEV_DATA] = [_data(record["dev_data"]) for record in records]
     config = _changed_values(stored["bert_config"], now["bert_config"])
     for name in sorted(CONFIG_KEYS & set(config)):
         if name not in TRAINING_CONFIG_KEYS:
