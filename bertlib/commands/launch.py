@@ -167,16 +167,13 @@ def start_processes(afterwards):
         return None
     machines = None
     if "TF_CONFIG" in os.environ:
-        # Only the machines of a cluster load this module.
         from bertlib.system import cluster
         machines = cluster.from_environment()
     if machines is None and FLAGS.num_replicas == 1:
         return None
     if machines is not None and machines.is_evaluator:
-        # Only evaluators load this module.
         from bertlib.commands import evaluator_process
         return evaluator_process.follow(FLAGS.replica_timeout)
-    # Only launchers load this module.
     from bertlib.system import replica_launcher
     return replica_launcher.launch(
         FLAGS.num_replicas, FLAGS.replica_timeout, FLAGS.max_restarts, machines, FLAGS.open_ports,

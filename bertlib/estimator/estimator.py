@@ -227,7 +227,6 @@ class Estimator(object):
         if steps is not None and steps <= 0:
             raise ValueError(f"steps is {steps}; it must be positive.")
         checkpoint = self._checkpoint_for(checkpoint_path, "evaluating")
-        # Only evaluations and predictions load this module.
         from bertlib.estimator import evaluation
         results = evaluation.evaluate(self._builder, checkpoint, input_fn, steps, hooks, metrics, self._group)
         if self._writes_evaluations:
@@ -249,7 +248,6 @@ class Estimator(object):
           The model_fn's predictions with NumPy arrays in place of tensors: a dict, or a single array.
         """
         checkpoint = self._checkpoint_for(checkpoint_path, "predicting")
-        # Only evaluations and predictions load this module.
         from bertlib.estimator import evaluation
         for batch in evaluation.predicted_batches(self._builder, checkpoint, input_fn,
                                                   predict_keys, hooks, self._group):
@@ -286,7 +284,6 @@ class Estimator(object):
             if not checkpoint:
                 raise ValueError(f"There is no checkpoint in {self._model_dir} to export. Train first.")
             logging.info("Weights for exporting: %s.", checkpoint)
-            # Only exports load this module.
             from bertlib.estimator import saved_model
             written = saved_model.write(self._builder, self._config, checkpoint, export_dir_base,
                                         serving_input_receiver_fn, assets_extra, as_text)

@@ -47,7 +47,7 @@ class StepConfig:
       use_xla: whether XLA compiles the computations between matrix products of a training.
       portable_ops: whether inference uses only ops that ONNX also has.
       optimizer, lr_schedule, adam_bias_correction, weight_decay, clip_norm, layer_decay, freeze_layers,
-        freeze_embeddings: whether the embeddings are frozen.
+        freeze_embeddings: the values of the flags with these names.
     """
 
     train_batch_size: int = 32

@@ -84,7 +84,6 @@ def run(task):
                                   task.more_files())
     exports = getattr(settings, "do_export", False)
     if exports:
-        # Only runs that export load this module.
         from bertlib.tasks import export_model
         export_model.check_run(settings)
     if group:
@@ -118,7 +117,6 @@ def _find_starting_weights(task):
     # If --output_dir contains a checkpoint, the run loads that checkpoint, so the head in --init_checkpoint
     # does not matter.
     if start and not settings.output_directory.newest:
-        # Only a run that starts from other weights compares heads.
         from bertlib.tasks import head_labels
         start = head_labels.starting_checkpoint(settings, task.describe_head())
     start = model_config.with_marker_rows(settings, task.config, start)
@@ -170,7 +168,6 @@ def _list_overwritten_files(task):
 def _write_skipped_lines(task):
     """Writes the list of the lines that --skip_bad_lines=true has left out."""
     if getattr(task.settings, "skip_bad_lines", False):
-        # A run without --skip_bad_lines loads the module of the results only if it evaluates.
         from bertlib.tasks import results
         results.write_skipped_lines(task.settings, task.skipped, task.dialect)
 
@@ -192,7 +189,6 @@ class _Phases:
         """
         settings, task, curve = self._settings, self._task, None
         if curve_table.is_requested(settings):
-            # Only trainings with evaluations load this module.
             from bertlib.tasks import learning_curve
             self._write_features("dev")
             curve = learning_curve.LearningCurve(

@@ -178,7 +178,6 @@ class LearningCurve:
         # The table is written last, because the process may be killed at any time. So a row in the table
         # shows that three other outputs are complete for its step: the history, the picture and best/.
         self._settings.output_directory.history.add_evaluation(step, "dev", metrics)
-        # Only evaluations load this module.
         from bertlib.reports import charts
         files.write_text(os.path.join(self._output_dir, curve_table.PICTURE),
                          charts.line_chart(self._title, curve_table.points(rows, self._shown,

@@ -87,8 +87,7 @@ def write_report(task, file_name, title, metrics, data_file, write, *contents):
                                   shown=task.shown)
     if trained:
         facts = facts._replace(
-            curve=curve_table.points(curve_table.read_rows(trained.path), task.shown,
-                                        task.full_score),
+            curve=curve_table.points(curve_table.read_rows(trained.path), task.shown, task.full_score),
             losses=[(row["step"], row["loss"]) for row in trained.history.read()
                     if "evaluation" not in row and isinstance(row.get("loss"), float)],
             record=trained.record)

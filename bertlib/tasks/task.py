@@ -164,7 +164,6 @@ class Task(abc.ABC):
 
     def describe_head(self):
         """Returns the `head_labels.HeadDescription` that the model needs."""
-        # Only a run that starts from other weights compares heads.
         from bertlib.tasks import head_labels
         return head_labels.HeadDescription(self.target.name, self.target.labels, self.target.size)
 

@@ -33,7 +33,6 @@ def resolve_source(settings, suffix=""):
     if settings.task_module:
         source = _load_module(settings, suffix)
     elif sources.is_given(settings):
-        # The readers of CSV, TSV and JSON Lines are loaded only by runs on the user's own data.
         from bertlib.tasks.classification import custom_task
         source = custom_task.read(settings, suffix)
     else:

@@ -347,7 +347,6 @@ class FeatureRecords:
         if not (cache and self._is_portable):
             self._write_all(path)
             return
-        # Only a run with --features_cache loads the cache.
         from bertlib.data import features_cache
         facts = features_cache.write(path, cache, self._inputs, self._examples, self._write_all)
         # If the file is from the cache, no example was converted in this process, and these lists are still

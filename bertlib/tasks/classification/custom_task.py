@@ -242,7 +242,6 @@ def _read_label_map(settings, record):
     the training recorded, or None. `record` is the record of the training, or None."""
     if not settings.label_map:
         return record and record["settings"].get("mapped_labels")
-    # The module is loaded only if the flag is set.
     from bertlib.data import label_map
     return label_map.read(require_file(settings, "label_map"), settings.encoding)
 

@@ -1,4 +1,4 @@
-"""Contains the task of run_squad.py: its flags and data, and the answers of a model with their scores."""
+"""Contains the task of run_squad.py: its flags, its data and its model."""
 
 import os
 

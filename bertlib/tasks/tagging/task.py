@@ -1,4 +1,4 @@
-"""Contains the task of run_ner.py: tags the words of sentences, and scores the entities."""
+"""Contains the task of run_ner.py: its flags, its data and its model."""
 
 import itertools
 
