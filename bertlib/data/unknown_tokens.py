@@ -21,6 +21,8 @@ _EXAMPLES, _SHOWN_CHARACTERS = 3, 30
 _MARKER_SHARE, _FEWEST_TEXTS, _SHOWN_TEXT = 0.05, 3, 80
 _BRACKETED = re.compile(r"\[/?[^\W\d][\w:-]*\]")
 
+_SPECIAL = ("[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]")
+
 
 class UnknownTokens:
     """Counts [UNK] and words in brackets in the texts of the first examples that it gets. Logs one warning if
@@ -76,11 +78,14 @@ class UnknownTokens:
                        if len(texts) >= fewest and self._tokenizer.tokenize(word) != [word])
         if split:
             texts = self._bracketed[split[0]]
+            # The value of the flag must also have the markers that are kept whole already.
+            kept = sorted(word for word in self._bracketed
+                          if word not in _SPECIAL and self._tokenizer.tokenize(word) == [word])
             logging.warning(
                 "%s: %s is split at the brackets in %d of %d texts, first in %r. If it is a marker, pass "
                 "--marker_tokens='%s' (with further markers of your texts) to the training, or to the "
                 "command that makes its records.", self._source, split[0], len(texts), self._texts,
-                texts[0][:_SHOWN_TEXT], ",".join(split))
+                texts[0][:_SHOWN_TEXT], ",".join(kept + split))
         self._bracketed.clear()
 
 

@@ -199,6 +199,10 @@ def answer_file(settings, predictor):
         found.check(answered)  # before the output file appears
     if not answered:
         logging.warning("%s has no lines to answer, so the output is empty.", name)
+    if cut := predictor.answers.num_truncated:
+        logging.warning("%d of %d inputs were truncated, because they have more tokens than the training's "
+                        "--max_seq_length=%d. To use more of their text, train with a larger "
+                        "--max_seq_length.", cut, answered, predictor.answers.model.max_seq_length)
     logging.info("Lines answered: %d%s.", answered, f"; lines that could not be used: {len(found.found)} "
                  f"({found.summary()})" if found else "")
 

@@ -48,6 +48,12 @@ class Answers:
           model: a `model_directory.ModelDirectory`.
         """
         self.model = model
+        self.num_truncated = 0  # number of inputs from which tokens were removed
+
+    def count_truncated(self, num_tokens):
+        """Counts an input if it has more tokens than the model reads. `num_tokens` is the number of its
+        tokens before truncation, with special tokens."""
+        self.num_truncated += num_tokens > self.model.max_seq_length
 
     # --- The data of a trained model
 

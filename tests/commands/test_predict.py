@@ -39,6 +39,14 @@ def test_json_lines_into_a_file(predict, tmp_path):
     assert found[0]["prediction"] in ("no", "yes")
 
 
+def test_truncated_inputs_are_counted(predict):
+    done, answers = predict("a cat\n" + 30 * "dog " + "\n" + 99 * "cat " + "\n")
+    assert len(answers) == 3
+    assert "WARNING: 2 of 3 inputs were truncated, because they have more tokens than" in done.err, done.err
+    done, _ = predict("a cat\n")
+    assert "truncated" not in done.err
+
+
 def test_another_sort_of_table_is_refused_before_the_model_is_read(predict, classifier_dir, tmp_path):
     shutil.copytree(classifier_dir, tmp_path / "damaged")
     for path in (tmp_path / "damaged").glob("model.ckpt-*.data*"):

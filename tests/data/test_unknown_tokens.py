@@ -73,17 +73,18 @@ def test_no_warning_for_a_sample_of_this_project(path, caplog):
 
 
 @pytest.mark.parametrize(("words", "expected"), [
-    (["[E1]"] * 3 + ["[/E1]"] * 4 + ["cat"] * 10, "[/E1] is split at the brackets in 4 of 17 texts"),
+    (["[E1]"] * 3 + ["[/E1]"] * 4 + ["[whole]", "[MASK]"] + ["cat"] * 8, "[/E1] is split at the brackets in 4 of 17 texts"),
     (["[E1]"] * 2 + ["cat"] * 10, None),  # too few texts
     (["[sic]"] * 3 + ["cat"] * 58, None),  # a share below 5 %
     (["[1]"] * 9, None)])  # a reference
 def test_words_in_brackets_that_are_probably_markers_are_named(words, expected, caplog):
-    vocabulary = [*tiny.VOCABULARY, *(char for word in set(words) for char in word)]
+    vocabulary = [*tiny.VOCABULARY, "[whole]", *(char for word in set(words) for char in word)]
     tokenizer = tokenization.FullTokenizer({token: index for index, token in enumerate(
-        [*vocabulary, *(f"##{token}" for token in vocabulary)])}, do_lower_case=False)
+        [*vocabulary, *(f"##{token}" for token in vocabulary)])}, do_lower_case=False,
+        never_split=("[whole]", "[MASK]"))
     examples = [[f"the {word} sees the old cat today", None] for word in words]
     messages = checked(caplog, {"train": examples}, tokenizer)
     assert len(messages) == bool(expected)
     if expected:
         assert f"train: {expected}, first in 'the [/E1] sees the old cat today'. " in messages[0]
-        assert "pass --marker_tokens='[/E1],[E1]'" in messages[0]
+        assert "pass --marker_tokens='[whole],[/E1],[E1]'" in messages[0]

@@ -59,8 +59,9 @@ class ChosenEnding(answers.Answers):
             raise ValueError(f"{missing} is missing: a question needs sent1, sent2 and at least "
                              f"{choice_data.MIN_CHOICES} endings.")
         sent1, sent2, *endings = (answers.text(name, values[name]) for name in given)
-        sequences, _ = choice_data.make_sequences(sent1, sent2, endings, self.model.max_seq_length,
-                                                  self.model.tokenizer)
+        sequences, longest = choice_data.make_sequences(sent1, sent2, endings, self.model.max_seq_length,
+                                                        self.model.tokenizer)
+        self.count_truncated(longest)
         return sequences, endings
 
     def postprocess(self, outputs, details):

@@ -42,8 +42,10 @@ class Texts(answers.Answers):
         example = classifier_features.InputExample(
             "question", answers.text("text_a", text_a),
             text_b if text_b is None else answers.text("text_b", text_b))
-        windows, _ = classifier_features.make_windows(
+        windows, num_tokens = classifier_features.make_windows(
             example, self.model.max_seq_length, self.model.tokenizer, self._doc_stride)
+        if not self._doc_stride:
+            self.count_truncated(num_tokens)
         return [classifier_features.make_sequences(*window, self.model.tokenizer)
                 for window in windows], None
 

@@ -36,6 +36,7 @@ class MaskedWords(answers.Answers):
         for index, part in enumerate(parts):
             tokens += [_MASK] if index else []
             tokens += tokenizer.tokenize(part)
+        self.count_truncated(len(tokens) + 1)
         tokens = [*tokens[:length - 1], "[SEP]"]
         positions = [place for place, token in enumerate(tokens) if token == _MASK]
         if len(positions) < len(parts) - 1 or len(parts) == 1:
