@@ -73,7 +73,8 @@ def test_no_warning_for_a_sample_of_this_project(path, caplog):
 
 
 @pytest.mark.parametrize(("words", "expected"), [
-    (["[E1]"] * 3 + ["[/E1]"] * 4 + ["[whole]", "[MASK]"] + ["cat"] * 8, "[/E1] is split at the brackets in 4 of 17 texts"),
+    (["[E1]"] * 3 + ["[/E1]"] * 4 + ["[whole]", "[MASK]"] + ["cat"] * 8,
+     "[/E1] is split at the brackets in 4 of 17 texts"),
     (["[E1]"] * 2 + ["cat"] * 10, None),  # too few texts
     (["[sic]"] * 3 + ["cat"] * 58, None),  # a share below 5 %
     (["[1]"] * 9, None)])  # a reference
