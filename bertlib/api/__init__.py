@@ -96,10 +96,10 @@ def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
       >>> "eval_accuracy" in result.metrics
       True
     """
+    directory = data_files.directory_path(output_dir, "train(data, output_dir)")
     if dev is not None and dev_fraction is not None:
         raise TypeError("`dev` and `dev_fraction` exclude each other: the development data are either "
                         "`dev` or a part of `data`. Pass only one of the two arguments.")
-    directory = os.fspath(output_dir)
     columns = data_files.named_columns(text, label)
     folder = os.path.join(directory, _FOLDER)
     named = {"train_file": data_files.prepare(data, folder, "train", columns)}
@@ -154,7 +154,7 @@ def evaluate(output_dir: str | os.PathLike[str], data: Any = None, *, text: Any 
       >>> len(result.predictions) == sum(map(sum, result.metrics["eval_confusion_matrix"]))
       True
     """
-    directory = os.fspath(output_dir)
+    directory = data_files.directory_path(output_dir, "evaluate(output_dir, data)")
     record = _record(directory)
     if record.get("command", _SCRIPT) not in _COMMANDS:
         raise ValueError(f"{directory} contains a training by {record['command']}, and no training of a "
@@ -217,14 +217,15 @@ def predict(output_dir: str | os.PathLike[str], data: Any, *, text: Any = None, 
       >>> len(table)
       1
     """
+    directory = data_files.directory_path(output_dir, "predict(output_dir, data)")
     names = data_files.column_names(text, "text")
     inputs, index = data_files.to_inputs(data), data_files.index_of(data)
-    with load(output_dir, **options) as predictor:
+    with load(directory, **options) as predictor:
         table = tables_of_results.table(predictor.predict_rows(inputs, names, index), index)
     if data_files.is_frame(data):
         table = tables_of_results.restore_columns(table, data, 0)
     if index is not None:
-        tables_of_results.restore_labels(table, _known_labels(os.fspath(output_dir), data), ["prediction"])
+        tables_of_results.restore_labels(table, _known_labels(directory, data), ["prediction"])
     return table
 
 
@@ -258,7 +259,12 @@ def load(output_dir: str | os.PathLike[str], **options: Any) -> TextPredictor:
     # The import is here because `import bertlib.api` has to be fast.
     from bertlib import serving
 
-    return TextPredictor(serving.load(output_dir, **options))
+    directory = data_files.directory_path(output_dir, "load(output_dir)")
+    names = [*inspect.signature(serving.load).parameters][1:]
+    for name in options:
+        if name not in names:
+            raise TypeError(f"there is no option {name!r}. The options for the model are {', '.join(names)}.")
+    return TextPredictor(serving.load(directory, **options))
 
 
 # --- Files and flags -------------------------------------------------------------------------------------

@@ -98,6 +98,14 @@ def is_path(data):
     return isinstance(data, str | os.PathLike)
 
 
+def directory_path(output_dir, call):
+    """Returns the argument `output_dir` as a str. `call` shows the order of arguments, for the TypeError."""
+    if not is_path(output_dir):
+        raise TypeError(f"output_dir is {_describe(output_dir)}, but it must be the path of a directory. "
+                        f"Call {call}.")
+    return os.fspath(output_dir)
+
+
 def column_names(value, name):
     """Returns the names of the columns in an argument, as a tuple of str. Returns None if the argument is
     None.

@@ -112,11 +112,14 @@ def read(path, weights=best_weights.BEST):
     missing = ("checkpoint" if checkpoint is None else output_files.RECORD if record is None else
                None if files.exists(opened.join(output_files.CONFIG)) else output_files.CONFIG)
     if missing:
+        advice = ("Pass another directory, or continue the training in this directory: the training writes "
+                  "missing files." if checkpoint or record else
+                  "Pass another directory. For vectors of a pretrained model, pass "
+                  f"--init_checkpoint={path} to extract_features.py, or use bertlib.keras.BertEncoder. To "
+                  "predict with a model of Hugging Face, pass --do_predict=true and "
+                  f"--init_checkpoint={path} to the command of its task, such as run_classifier.py.")
         raise ValueError(f"{path} has no {missing}, so it is not the output directory of a training with "
-                         "this version. Pass another directory, or continue the training in this directory: "
-                         "the training writes missing files. To predict with a model of Hugging Face, pass "
-                         f"--do_predict=true and --init_checkpoint={path} to the command of its task, such "
-                         "as run_classifier.py.")
+                         f"this version. {advice}")
     model_files.check_trained_weights(record, checkpoint)
     return read_with_weights(opened, checkpoint)
 

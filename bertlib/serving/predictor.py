@@ -14,6 +14,8 @@ from bertlib.tasks import answers
 from bertlib.tasks.answers import Answers
 
 BATCH_SIZE = 32
+_SEVERAL = ("For several inputs, call `predictor.answer([predictor.prepare(text) for text in texts])`; for "
+            "pairs, `prepare(text_a, text_b)`.")
 _CHECKED = 100  # number of inputs whose tokens are checked for [UNK]
 
 
@@ -90,7 +92,7 @@ class Predictor:
         self._directory = directory
         self.checkpoint = directory.checkpoint
         self.label_separator = directory.setting("label_separator", ",")
-        self._batch_size, self._group = batch_size, group
+        self._batch_size, self._group, self._is_closed = batch_size, group, False
         self._unknown = unknown_tokens.UnknownTokens(directory.tokenizer, "the texts", _CHECKED)
         self._model = model or tensorflow_model.load(self.answers, step)
 
@@ -118,7 +120,12 @@ class Predictor:
           >>> by_order == by_name
           True
         """
-        answer, = self.answer([self.prepare(*texts, **fields)])
+        try:
+            answer, = self.answer([self.prepare(*texts, **fields)])
+        except ValueError as error:
+            if any(isinstance(text, list | tuple) or hasattr(text, "tolist") for text in texts):
+                raise ValueError(f"{error} A call takes one input. {_SEVERAL}") from error
+            raise
         return answer
 
     def input_reader(self, flags: dict[str, Any] | None = None) -> prediction_inputs.InputReader:
@@ -205,6 +212,7 @@ class Predictor:
 
         Raises:
           ValueError: there is not enough memory.
+          TypeError: an element is no result of `prepare`.
 
         Examples:
           >>> from bertlib import serving
@@ -214,6 +222,8 @@ class Predictor:
           >>> len(answers)
           2
         """
+        if not all(isinstance(item, tuple) and isinstance(item[0], list) for item in prepared):
+            raise TypeError(f"`answer` takes a list of results of `prepare`. {_SEVERAL}")
         outputs = iter(self.compute([window for windows, _ in prepared for window in windows]))
         return [self.answer_of(list(itertools.islice(outputs, len(windows))), details)
                 for windows, details in prepared]
@@ -224,7 +234,10 @@ class Predictor:
 
         Raises:
           ValueError: there is not enough memory.
+          RuntimeError: the predictor is closed.
         """
+        if self._is_closed:
+            raise RuntimeError("the predictor is closed. Load the model again.")
         return shared_work.map_in_batches(self._group, self._model, windows,
                                           lambda row: len(row["input_ids"]), self._batch_size)
 
@@ -239,6 +252,7 @@ class Predictor:
 
     def close(self) -> None:
         """Frees the memory of the model. The predictor cannot be called any more."""
+        self._is_closed = True
         self._unknown.warn()
         self._model.close()
 

@@ -235,6 +235,20 @@ def test_wrong_arguments_are_refused_before_anything_is_written(arguments, kind,
     assert not (tmp_path / "model").exists()
 
 
+def test_swapped_arguments_and_unknown_options_are_named(trained, tmp_path):
+    texts, directory = ["a cat"], trained[0] / "model"
+    for call in api.evaluate, api.predict:
+        with pytest.raises(TypeError, match=rf"is a list of str, .* {call.__name__}\(output_dir, data\)"):
+            call(texts, directory)
+    with pytest.raises(TypeError, match=r"output_dir is a list of tuple, .*Call train\(data, output_dir\)\."):
+        api.train(tmp_path / "model", rows(3, 1))
+    with pytest.raises(TypeError, match=r"output_dir is a list of str, .* Call load\(output_dir\)\."):
+        api.load(texts)
+    with pytest.raises(TypeError, match="no option 'skip_bad_lines'. The options for the model are task, pr"):
+        api.predict(directory, texts, skip_bad_lines=True)
+    assert not (tmp_path / "model").exists()
+
+
 @pytest.mark.parametrize("name, more", [("dev_file", {}), ("train_file", {"dev_fraction": 0.1})])
 def test_development_data_are_found_in_a_directory_that_was_moved(name, more, tmp_path):
     record = {"settings": more, "files": {name: "/gone/model/data/dev-1.jsonl"}}

@@ -122,7 +122,8 @@ def test_a_table_has_the_probabilities_of_all_endings(predict, tiny_model, tmp_p
 
 
 @pytest.mark.parametrize("flags, problem", [
-    (dict(model_dir="."), "so it is not the output directory of a training with this version. Pass"),
+    (dict(model_dir="."), "so it is not the output directory of a training with this version. Pass "
+     "another directory. For vectors of a pretrained model, pass --init_checkpoint=. to extract_features.py"),
     (dict(output_file="lines.txt"),
      "--output_file=lines.txt would overwrite lines.txt, which --input_file reads. Pass another "
      "--output_file"),

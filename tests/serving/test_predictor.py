@@ -50,7 +50,19 @@ def test_a_model_takes_as_many_texts_as_it_was_trained_on(tiny_model, tmp_path, 
         # A warning about texts of another language is shown when the predictor is closed.
         predictor.answer([predictor.prepare("这部电影很好看", "电影"), predictor.prepare("电影", "坏电影")])
         assert "[UNK]" not in caplog.text
+    with pytest.raises(RuntimeError, match=r"^the predictor is closed\. Load the model again\."):
+        predictor("a cat", "a dog")
     assert caplog.text.count("the texts: 100 % of the tokens are [UNK], for example in '这部电影很好看'") == 1
+
+
+def test_a_list_of_texts_needs_the_method_for_several_inputs(classifier):
+    texts = ["a cat", "a dog"]
+    for several in texts, tuple(texts), np.array(texts):
+        with pytest.raises(ValueError, match=r"be a text\. A call takes one input\. For several inputs,"):
+            classifier(several)
+    for unprepared in texts, "a cat", [("a cat", "a dog")]:
+        with pytest.raises(TypeError, match=r"takes a list of results of `prepare`\. For several inputs,"):
+            classifier.answer(unprepared)
 
 
 def test_a_model_with_one_type_of_segments_takes_no_pairs(tiny_model, tmp_path):
