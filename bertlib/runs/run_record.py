@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import sys
+from typing import NamedTuple
 
 from absl import logging
 
@@ -88,7 +89,7 @@ def hash_checkpoint(path):
 
 def hash_inputs(inputs):
     """Returns {absolute path: entry of `fingerprints.hash_files`} for the data files that a command reads.
-    The dict is empty if the command reads more than `_MOST_FILES` files. For `inputs`, see `create_record`.
+    The dict is empty if the command reads more than `_MOST_FILES` files. For `inputs`, see `Description`.
     """
     paths = sorted({files.absolute(path) for paths in inputs.values() for path in paths
                     if files.exists(path) and not files.is_directory(path) and not files.is_special(path)})
@@ -101,42 +102,56 @@ def hash_inputs(inputs):
 # --- The content of the record ---------------------------------------------------------------------------
 
 
+class Description(NamedTuple):
+    """The parts of a record that depend on the task.
+
+    Attributes:
+      command: file name of the command, such as "run_squad.py".
+      task: name of the task. A run with a different task cannot continue the training.
+      task_type: name of the target, see `bertlib.runs.targets`.
+      labels: list of str, in the order of the model's outputs; None if the model has no labels.
+      config: the `modeling.BertConfig`.
+      tokenizer: the tokenizer; None if the run reads no text.
+      vocabulary: the fingerprint of the vocabulary if the run reads no text.
+      inputs: the data files that a training reads, {name of a flag: list of paths}.
+      train_data: see `describe_examples` and `fingerprints.hash_files`; None if the run does not train.
+      dev_data: see `describe_examples` and `describe_dev_files`; None if the run evaluates nothing.
+      dev_rows: see `dev_split.DevRows`.
+      task_module: see `task_module.load`.
+      trim_padding: whether batches of the training are trimmed.
+      settings: {name: value} of further settings. They replace the values of the flags of the same name.
+    """
+
+    command: str
+    task: str
+    task_type: str
+    config: object
+    trim_padding: bool
+    labels: list | None = None
+    tokenizer: object = None
+    vocabulary: str | None = None
+    inputs: dict = {}
+    train_data: dict | None = None
+    dev_data: dict | None = None
+    dev_rows: dict | None = None
+    task_module: dict | None = None
+    settings: dict = {}
+
+
 def create_record(settings, description):
     """Returns the record of a run as a dict that can be written as JSON.
 
     Args:
       settings: a `Settings`.
-      description: {name: value}. The following values are described here. Without a comment, they may be
-        missing or None:
-
-        - command: file name of the command, such as "run_squad.py".
-        - task: name of the task. A run with a different task cannot continue the training.
-        - config: the `modeling.BertConfig`.
-        - inputs: the data files that a training reads, {name of a flag: list of paths}.
-        - task_type: name of the target, see `bertlib.runs.targets`.
-        - labels: list of str, in the order of the model's outputs.
-        - tokenizer: the tokenizer; None if the run reads no text.
-        - train_data: see `describe_examples` and `fingerprints.hash_files`.
-        - dev_data: see `describe_examples` and `describe_dev_files`.
-        - vocabulary: the fingerprint of the vocabulary if the run reads no text.
-        - dev_rows: see `dev_split.DevRows`.
-        - task_module: see `task_module.load`.
-
-        All others are settings whose value differs from the value of their flag.
+      description: the `Description` of the run.
     """
-    others = dict(description)
-    tokenizer, config, inputs = map(others.pop, ("tokenizer", "config", "inputs"))
-    fields = {name: others.pop(name, None) for name in (
-        "command", "task", "task_type", "labels", "vocabulary", "train_data", "dev_data", "dev_rows",
-        "task_module")}
-    splitting = _SPLITTING if others.get("trim_padding") else ()
+    tokenizer, start = description.tokenizer, settings.init_checkpoint
+    vocabulary = fingerprints.hash_tokens(tokenizer.vocab) if tokenizer else description.vocabulary
+    splitting = _SPLITTING if description.trim_padding else ()
     shaping = settings.entries(entries.INPUT, entries.TASK, entries.WEIGHTS)
     recorded = {entry.name: getattr(settings, entry.name) for entry in settings.entries()
                 if entry.is_recorded or entry.name in splitting
                 or entry in shaping and entry.name not in AT_TOP and not entry.is_path}
-    start = settings.init_checkpoint
-    if tokenizer:
-        fields["vocabulary"] = fingerprints.hash_tokens(tokenizer.vocab)
     if "num_replicas" in recorded:
         group = replica_group.current()
         # The total number of replicas is recorded instead of the value of --num_replicas, because the flag
@@ -146,12 +161,20 @@ def create_record(settings, description):
         "format": record_fields.RECORD_FORMAT,
         "started": datetime.datetime.now().astimezone().isoformat(" ", "seconds"),
         "from_step": 0,
-        **fields,
-        "do_lower_case": settings.do_lower_case if fields["vocabulary"] else None,
-        "bert_config": config.to_dict(),
+        "command": description.command,
+        "task": description.task,
+        "task_type": description.task_type,
+        "labels": description.labels,
+        "vocabulary": vocabulary,
+        "train_data": description.train_data,
+        "dev_data": description.dev_data,
+        "dev_rows": description.dev_rows,
+        "task_module": description.task_module,
+        "do_lower_case": settings.do_lower_case if vocabulary else None,
+        "bert_config": description.config.to_dict(),
         "init_checkpoint": start and {"path": _absolute(start), "fingerprint": hash_checkpoint(start),
                                       **hugging_face_cache.describe_snapshot(start)},
-        "settings": {**recorded, **others},
+        "settings": {**recorded, "trim_padding": description.trim_padding, **description.settings},
         "files": {entry.name: _absolute(getattr(settings, entry.name)) for entry in shaping
                   if entry.is_path and entry.name != "init_checkpoint"},
         "versions": _versions(),
@@ -159,7 +182,7 @@ def create_record(settings, description):
                   if settings.is_given(entry.name)},
         "arguments": sys.argv[1:],
         "working_directory": os.getcwd(),
-        "inputs": hash_inputs(inputs),
+        "inputs": hash_inputs(description.inputs),
         "code": _hash_code(getattr(sys.modules["__main__"], "__file__", None)),
         "environment": environment.describe(),
         "model_files": {},
@@ -220,6 +243,26 @@ def _absolute(path):
 # --- Checking and writing --------------------------------------------------------------------------------
 
 
+class _Plan(NamedTuple):
+    """The files that a run writes into its output directory, after a comparison with a trained model.
+
+    Attributes:
+      trained: the `OutputDirectory` of the model with which the run was compared.
+      decision: the `record_comparison.Decision`.
+      changed: names of the model's files to write.
+      stale: names of the model's files to remove.
+      model_files: {name: fingerprint} of the model's files afterwards.
+      warnings: list of str, see `RunRecord.warn_about_results`.
+    """
+
+    trained: object
+    decision: record_comparison.Decision
+    changed: list
+    stale: list
+    model_files: dict
+    warnings: list
+
+
 class RunRecord:
     """The record of a run. The constructor compares the run with the files in the output directory. The
     method `write` writes the record, and must be called after all other checks."""
@@ -231,7 +274,7 @@ class RunRecord:
           settings: a `Settings`.
           schedule_steps: number of steps of the learning rate's schedule.
           last_step: the step at which the training ends, unless early stopping ends it before.
-          description: see `create_record`.
+          description: the `Description` of the run.
           more_files: {name: content in bytes} of further files that the training writes, in addition to the
             result of `model_files.model_file_contents`.
 
@@ -246,10 +289,9 @@ class RunRecord:
         self._now = {**create_record(settings, description), "planned_steps": schedule_steps,
                      "finished_step": None}
         self._contents = {} if not self._trains else {**model_files.model_file_contents(
-            settings, description["config"], description.get("labels")), **more_files}
-        self._warnings = []  # see `warn_about_results`
+            settings, description.config, description.labels), **more_files}
         self._written = None  # the content of run.json, after `write`
-        self._compare(settings.trained or settings.output_directory)
+        self._plan = self._compare(settings.trained or settings.output_directory)
 
     def warn_about_results(self):
         """Logs warnings if the results of this run could be mistaken for other results, as the last lines of
@@ -259,7 +301,7 @@ class RunRecord:
         - The flags of this run have other values than the training, but the training had already ended. So
           the run trains no step with the new values.
         """
-        for text in self._warnings:
+        for text in self._plan.warnings:
             logging.warning("%s", text)
 
     @property
@@ -274,28 +316,36 @@ class RunRecord:
 
     def _compare(self, trained):
         """Compares the run first with the record of the weights, and then with the model's files in the
-        output directory. `trained` is the `OutputDirectory` of the weights."""
-        stored = trained.record
-        decision = record_comparison.compare(stored, self._now, trained.step, self._last_step, self._trains)
+        output directory. Logs the differences.
+
+        Args:
+          trained: the `OutputDirectory` of the weights.
+
+        Returns:
+          a `_Plan`.
+        """
+        stored = trained.record or {}
+        decision = record_comparison.compare(trained.record, self._now, trained.step, self._last_step,
+                                             self._trains)
+        warnings = []
         if trained.newest and stored:
-            self._check_and_log(decision, trained)
+            warnings = self._check_and_log(decision, trained)
         elif trained.newest:
             logging.info("%s has no %s, so this run cannot be compared with the training of the checkpoints "
                          "in this directory.", trained.path, output_files.RECORD)
-        self._seen, self._has_steps_left, self._new = trained, decision.trains, decision.record
-        before = stored or {}
-        recorded, changed, stale = before.get("model_files", {}), [], []
-        if self._has_steps_left:
+        recorded, changed, stale = stored.get("model_files", {}), [], []
+        if decision.trains:
             changed, stale = model_files.list_changed_files(self._output_dir, self._contents, recorded)
-        elif before:  # a user may have removed some of the files
+        elif stored:  # a user may have removed some of the files
             changed = [name for name in self._contents
                        if not files.exists(os.path.join(self._output_dir, name))]
-        fingerprints = model_files.hash_contents({name: self._contents[name] for name in changed})
         kept = {name: value for name, value in recorded.items() if name not in stale}
-        self._files = changed, stale, {**kept, **fingerprints}
+        written = model_files.hash_contents({name: self._contents[name] for name in changed})
+        return _Plan(trained, decision, changed, stale, {**kept, **written}, warnings)
 
     def _check_and_log(self, decision, trained):
         """Raises a ValueError if the run cannot continue the training; otherwise logs what has changed.
+        Returns the warnings for `warn_about_results`.
 
         Args:
           decision: a `record_comparison.Decision`.
@@ -318,28 +368,30 @@ class RunRecord:
                       "The best weights are chosen again among the earlier evaluations")
             logging.warning("%s: no steps are left to train. %s, because these settings have changed: %s.",
                             self._output_dir, effect, shown(decision.evaluations))
+        warnings = []
         if decision.dev_data:
             text = (f"The development data differ from those of the training in {trained.path}: "
                     f"{' -> '.join(decision.dev_data)}. So the metrics of this evaluation cannot be compared "
                     "with those of the training.")
             if record_comparison.dev_paths(stored) == record_comparison.dev_paths(self._now):
-                self._warnings.append(text)
+                warnings.append(text)
             else:  # the user named other data
                 logging.info("%s", text)
         if not decision.changed:
-            return
+            return warnings
         if decision.trains:
             effect = (f"The training continues from step {step} with changed settings. To train from the "
                       "start, pass another --output_dir")
         elif self._trains:
-            self._warnings.append(f"No step was trained with the new values: {shown(decision.changed)}. "
-                                  "The results are those of the earlier training. To train with the new "
-                                  "values, pass another --output_dir.")
+            warnings.append(f"No step was trained with the new values: {shown(decision.changed)}. "
+                            "The results are those of the earlier training. To train with the new "
+                            "values, pass another --output_dir.")
             effect = "No steps are left to train"
         else:
             effect = "The weights were trained with other settings"
         logging.warning("%s contains the training of %s. %s. Trained value -> value of this run: %s.",
                         trained.path, name, effect, shown(decision.changed))
+        return warnings
 
     def write(self):
         """Writes the model's files, and the record if it is new or changed. If the training starts from step
@@ -353,16 +405,16 @@ class RunRecord:
         if not self._trains:
             return
         self._settings.reopen()
-        now = self._settings.output_directory
-        if (now.newest, now.record) != (self._seen.newest, self._seen.record):
-            self._compare(now)
-        changed, stale, kept = self._files
-        model_files.write(self._output_dir, self._contents, changed)
-        model_files.remove(self._output_dir, stale if now.newest else [*stale, *curve_table.FILES])
-        record = self._new or now.record
+        now, seen = self._settings.output_directory, self._plan.trained
+        if (now.newest, now.record) != (seen.newest, seen.record):
+            self._plan = self._compare(now)
+        plan = self._plan
+        model_files.write(self._output_dir, self._contents, plan.changed)
+        model_files.remove(self._output_dir, plan.stale if now.newest else [*plan.stale, *curve_table.FILES])
+        record = plan.decision.record or now.record
         if record is None:
             return
-        if self._has_steps_left:
+        if plan.decision.trains:
             dev_data = self._now["dev_data"]
             if dev_data is None and now.newest and now.record:
                 # A session without evaluations does not change which development set the last evaluations
@@ -372,7 +424,7 @@ class RunRecord:
             record = {**record, "planned_steps": self._now["planned_steps"], "finished_step": None,
                       "dev_data": dev_data,
                       "files": {**record["files"], **named}}  # later evaluations read these files
-        self._written = {**record, "model_files": kept}
+        self._written = {**record, "model_files": plan.model_files}
         if self._written != now.record:
             now.write_record(self._written)
 

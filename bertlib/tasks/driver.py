@@ -146,16 +146,17 @@ def _create_model(task, start, schedule_steps):
 
 
 def _describe(task, inputs, model):
-    """Returns the description of a run for `run_record.RunRecord`.
+    """Returns the `run_record.Description` of a run.
 
     Args:
       task: see `run`.
       inputs: the result of `Task.input_files`.
       model: the `training_plan.TrainableModel`.
     """
-    return {"command": task.command, "config": task.encoder or task.config, "tokenizer": task.tokenizer,
-            "task_type": task.target.name, "inputs": inputs if task.settings.do_train else {},
-            "trim_padding": model.trims, **task.describe()}
+    return run_record.Description(
+        command=task.command, config=task.encoder or task.config, tokenizer=task.tokenizer,
+        task_type=task.target.name, inputs=inputs if task.settings.do_train else {},
+        trim_padding=model.trims, **task.describe())
 
 
 def _list_overwritten_files(task):

@@ -84,7 +84,7 @@ def find_split_file(directory, split, *groups):
 
 
 def describe(settings, count_dev_examples, train=None, dev=None):
-    """Returns the arguments of `run_record.create_record` for the data.
+    """Returns the fields of a `run_record.Description` for the data, as {name: value}.
 
     Args:
       settings: a `Settings`.

@@ -218,7 +218,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def describe(self):
-        """Returns the arguments of `run_record.create_record` that depend on the task, as {name: value}."""
+        """Returns the other fields of the `run_record.Description` of the run, as {name: value}."""
 
     def more_files(self):
         """Returns further files that describe the model, as {name: content in bytes}; see

@@ -12,6 +12,8 @@ from bertlib.runs import run_record
 from bertlib.system import fingerprints
 import modeling
 
+DESCRIPTION = run_record.Description("run_it.py", "a task", "classification", modeling.BertConfig(9), True)
+
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
@@ -68,16 +70,14 @@ def test_modules_of_only_some_replicas_are_not_compared(module):
 
 def test_the_record_has_the_number_of_all_replicas_and_not_of_those_of_one_machine(monkeypatch):
     monkeypatch.setattr(run_record.replica_group, "current", lambda: types.SimpleNamespace(count=6))
-    found = run_record.create_record(settings_of(num_replicas=2), {
-        "tokenizer": None, "inputs": {}, "config": modeling.BertConfig(9), "trim_padding": True})
+    found = run_record.create_record(settings_of(num_replicas=2), DESCRIPTION)
     assert found["settings"]["num_replicas"] == 6
 
 
 def test_the_record_knows_the_script(tmp_path, monkeypatch):
     def code(path):
         monkeypatch.setitem(sys.modules, "__main__", types.SimpleNamespace(__file__=str(path)))
-        return run_record.create_record(settings_of(), {"tokenizer": None, "inputs": {}, "trim_padding": True,
-                                                   "config": modeling.BertConfig(9)})["code"]
+        return run_record.create_record(settings_of(), DESCRIPTION)["code"]
 
     script, console = tmp_path / "run_it.py", tmp_path / "bert-run-it"
     script.write_bytes(b"# -*- coding: latin-1 -*-\n# \xe9\n")

@@ -95,7 +95,7 @@ class MultipleChoice(task.TaskWithResults):
         return next(iter(self.files.values()))
 
     def describe(self):
-        return {"task": "swag", "num_choices": choice_data.count_endings(self._first_file),
+        return {"task": "swag", "settings": {"num_choices": choice_data.count_endings(self._first_file)},
                 **split_data.describe(self.settings, lambda: len(self.data["dev"]))}
 
     # --- The run

@@ -179,10 +179,12 @@ class Classification(task.TaskWithResults):
         if "task_module" in recorded:
             counts = {2 if example.text_b else 1 for rows in examples.values() for example in rows}
             recorded["task_module"] |= {"texts": counts.pop() if len(counts) == 1 else None}
+        # Later predictions use the threshold of the training.
+        values = {} if target.threshold is None else {"threshold": target.threshold}
+        if getattr(settings, "mapped_labels", None):
+            values["mapped_labels"] = settings.mapped_labels
         return {
-            "task": settings.task_name.lower(), "labels": target.labels,
-            # Later predictions use the threshold of the training.
-            **({} if target.threshold is None else {"threshold": target.threshold}), **recorded,
+            "task": settings.task_name.lower(), "labels": target.labels, "settings": values, **recorded,
             "train_data": run_record.describe_examples(examples["train"]) if settings.do_train else None,
             "dev_data": run_record.describe_examples(examples["dev"]) if settings.do_eval else None}
 

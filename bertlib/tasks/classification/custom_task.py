@@ -54,8 +54,6 @@ def read(settings, suffix=""):
         logging.warning("--label_map=%s: no file of this run contains the labels %s. Compare their spelling "
                         "with the labels in the files.", settings.label_map, ", ".join(sorted(reader.unused)))
     recorded, contents = {}, {}
-    if settings.mapped_labels:
-        recorded["mapped_labels"] = settings.mapped_labels
     if stored_rows:
         recorded["dev_rows"] = stored_rows.recorded
         contents[output_files.DEV_ROWS] = stored_rows.content.encode()

@@ -25,7 +25,7 @@ class Source(NamedTuple):
     Attributes:
       processor: the processor of the task.
       target: the target of the task's model, see `text_targets`.
-      recorded: {name of a field of run.json: value} that describe the source.
+      recorded: the fields of a `run_record.Description` that describe the source, as {name: value}.
       files: {name: content in bytes} of files that a training writes to its output directory.
       skipped: list of `faults.Fault`, the lines that --skip_bad_lines left out.
       dialects: {split: `tables.Dialect` for its table of predictions}. Other splits have the default.

@@ -138,13 +138,13 @@ class Tagging(task.TaskWithResults):
         return task.count_steps(self.settings, len(self.windows.get("train", ())), self.noun)
 
     def describe(self):
-        described = {"task": "ner", "labels": self.labels, "tag_scheme": self.scheme,
-                     **split_data.describe(self.settings, lambda: len(self.data["dev"]))}
+        recorded = {"tag_scheme": self.scheme}
         if train := self.files.get("train"):
-            described["word_splitting"] = word_splitter.choose_splitting(
+            recorded["word_splitting"] = word_splitter.choose_splitting(
                 sentence.words for sentence in train.sentences)
-            described |= {"num_columns": train.width} if train.width else {}
-        return described
+            recorded |= {"num_columns": train.width} if train.width else {}
+        return {"task": "ner", "labels": self.labels, "settings": recorded,
+                **split_data.describe(self.settings, lambda: len(self.data["dev"]))}
 
     # --- The run
 
