@@ -15,6 +15,7 @@ in best/ until the training ends. Their value is in the table of the evaluations
 
 import os
 import re
+from typing import NamedTuple
 
 from absl import logging
 
@@ -101,6 +102,19 @@ def _read_description(path):
 # --- Writing ---------------------------------------------------------------------------------------------
 
 
+class _Best(NamedTuple):
+    """The best evaluation of a training. Step and value are None if best/ has no weights.
+
+    Attributes:
+      step, value: int and float, the step and the metric of the evaluation.
+      prefix: the checkpoint whose weights must be copied into best/; None if best/ contains the weights.
+    """
+
+    step: int | None
+    value: float | None
+    prefix: str | None = None
+
+
 class BestWeights:
     """Writes the directory best/ of a training. Only one process at a time may write best/.
 
@@ -157,9 +171,7 @@ class BestWeights:
           newest: step of the newest checkpoint; None for a new training.
 
         Returns:
-          (step, value, prefix): the step and the value of the best evaluation, and the prefix of the
-          checkpoint whose weights must be copied into best/. The prefix is None if best/ already contains
-          these weights. The result is None if there is no best evaluation yet.
+          a `_Best`; None if there is no best evaluation yet.
 
         Raises:
           ValueError: best/ contains weights of a different evaluation than the best one in the table, whose
@@ -167,10 +179,11 @@ class BestWeights:
         """
         best, published = self.choose(values), os.path.join(self._output_dir, "model.ckpt-{}")
         if best and checkpoint_files.exists(self._weights(best[0])):
-            return *best, None
+            return _Best(*best)
         if best and checkpoint_files.exists(published.format(best[0])):
-            return *best, published.format(best[0])
-        kept, metric = map((self._content or {}).get, ("step", "metric"))
+            return _Best(*best, published.format(best[0]))
+        content = self._content or {}
+        kept, metric = content.get("step"), content.get("metric")
         # Weights of later steps are not needed: the training repeats these steps. The weights of the newest
         # checkpoint are not needed, either: if the training was killed before it added their evaluation to
         # the table, it evaluates this checkpoint again.
@@ -188,7 +201,7 @@ class BestWeights:
                         self._metric, best[0], newest)
         self.first_step = newest
         best = self.choose(values)
-        return best and (*best, published.format(newest))
+        return best and _Best(*best, published.format(newest))
 
     def restore(self, values, newest):
         """Restores best/. After the call, it contains the weights of the best evaluation up to the newest
@@ -202,8 +215,8 @@ class BestWeights:
                                 "the next evaluation.", self._metric, self._first_comparable - 1, self._path)
             if self._content is None:
                 return
-            best = *(self._best_kept(values) or (None, None)), None
-        self._switch(*best, ())
+            best = _Best(*(self._best_kept(values) or (None, None)))
+        self._switch(best.step, best.value, best.prefix, ())
 
     def replace(self, step, value, checkpoint, values, newest):
         """Makes the weights of a checkpoint the best ones. If the training is killed, it continues from its

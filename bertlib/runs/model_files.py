@@ -218,8 +218,8 @@ def check_trained_weights(record, checkpoint):
     weights = checkpoint_formats.open_checkpoint(checkpoint)
     if "global_step" not in weights.shapes:  # the step is unknown, so it cannot be checked
         return
-    step, planned, finished = int(weights.read("global_step")), *map(
-        record.get, ("planned_steps", "finished_step"))
+    step = int(weights.read("global_step"))
+    planned, finished = record.get("planned_steps"), record.get("finished_step")
     if step == 0:
         raise ValueError(f"{weights.path} is the checkpoint of step 0. Its head is random, because "
                          "no step was trained. Run the training command again, and let it train for some "

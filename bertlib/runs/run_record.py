@@ -327,12 +327,7 @@ class RunRecord:
         stored = trained.record or {}
         decision = record_comparison.compare(trained.record, self._now, trained.step, self._last_step,
                                              self._trains)
-        warnings = []
-        if trained.newest and stored:
-            warnings = self._check_and_log(decision, trained)
-        elif trained.newest:
-            logging.info("%s has no %s, so this run cannot be compared with the training of the checkpoints "
-                         "in this directory.", trained.path, output_files.RECORD)
+        warnings = self._check_and_log(decision, trained) if trained.newest else []
         recorded, changed, stale = stored.get("model_files", {}), [], []
         if decision.trains:
             changed, stale = model_files.list_changed_files(self._output_dir, self._contents, recorded)
@@ -349,8 +344,12 @@ class RunRecord:
 
         Args:
           decision: a `record_comparison.Decision`.
-          trained: the `OutputDirectory` of the weights, which has a record.
+          trained: the `OutputDirectory` of the weights.
         """
+        if not trained.record:
+            logging.info("%s has no %s, so this run cannot be compared with the training of the checkpoints "
+                         "in this directory.", trained.path, output_files.RECORD)
+            return []
         shown, stored, step = record_comparison.format_differences, trained.record, trained.step
         name = f"{stored['command']} on {stored['task']}, started {stored['started']}"
         # Other checks compare a head or a vocabulary with --init_checkpoint.

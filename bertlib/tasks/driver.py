@@ -29,8 +29,7 @@ class Inference:
 
     def rows(self):
         """Yields the predictions for the examples, each a dict of NumPy arrays, in the order of the file."""
-        return batches.restore_file_order(
-            self._estimator.predict(self._input_fn, checkpoint_path=self.checkpoint))
+        return batches.restore_file_order(self._estimator.predict_with(self.checkpoint, self._input_fn))
 
     def evaluate(self, metrics, steps=None, name=None, batch_size=None):
         """Returns the metrics of the predictions.
@@ -42,8 +41,7 @@ class Inference:
         def input_fn(params):
             return self._input_fn({**params, "batch_size": batch_size or params["batch_size"]})
 
-        return self._estimator.evaluate(input_fn, steps, checkpoint_path=self.checkpoint, name=name,
-                                        metrics=metrics)
+        return self._estimator.evaluate_with(self.checkpoint, input_fn, metrics, steps, name)
 
     @property
     def step(self):
@@ -199,7 +197,7 @@ class _Phases:
         self._write_features("train")
         if curve:
             last_step = curve.prepare(last_step)
-        self._estimator.train(self._input_fn("train"), last_step, *(curve.hooks() if curve else ()))
+        self._estimator.train_to(last_step, self._input_fn("train"), *(curve.hooks() if curve else ()))
         if curve:
             curve.finish()
         settings.reopen()
@@ -213,7 +211,8 @@ class _Phases:
         checkpoint = estimator_setup.evaluated_weights(settings) if task.splits() else None
         for split in task.splits():
             self._write_features(split)
-            paths = [os.path.join(settings.results_dir, name) for name in task.result_names(split)]
+            paths = [os.path.join(settings.results_dir, name)
+                     for replaced in task.replaced_splits(split) for name in task.result_names(replaced)]
             with files.replace_together(paths) if self._writes else contextlib.nullcontext():
                 self._infer(split, checkpoint, task.write)
 

@@ -41,30 +41,32 @@ class _Estimator(estimator.Estimator):
     def eval_dir(self, name=None):
         return os.path.join(self._settings.results_dir, os.path.basename(super().eval_dir(name)))
 
-    def train(self, input_fn, last_step, hooks=(), listeners=()):
+    def train_to(self, last_step, input_fn, hooks=(), listeners=()):
         """Trains, see `estimator.Estimator.train`.
 
         Args:
-          input_fn, listeners: see `estimator.Estimator.train`.
           last_step: the step at which the training ends.
+          input_fn, listeners: see `estimator.Estimator.train`.
           hooks: list of SessionRunHook. Only replica 0 runs them.
         """
         hooks = [*self._hooks, *hooks] if self.config.is_chief else []
         try:
-            return super().train(input_fn, hooks, max_steps=last_step, saving_listeners=listeners)
+            return self.train(input_fn, hooks, max_steps=last_step, saving_listeners=listeners)
         except tf.errors.ResourceExhaustedError as error:
             advice = training_plan.advise_on_memory(self._settings, self._model, self._step)
             raise ValueError(advice) from error
 
-    def evaluate(self, input_fn, steps=None, checkpoint_path=None, name=None, metrics=None):
+    def evaluate_with(self, checkpoint, input_fn, metrics, steps, name):
+        """Evaluates the weights of a checkpoint, see `estimator.Estimator.evaluate`."""
         try:
-            return super().evaluate(input_fn, steps, None, checkpoint_path, name, metrics)
+            return self.evaluate(input_fn, steps, None, checkpoint, name, metrics)
         except tf.errors.ResourceExhaustedError as error:
             raise ValueError("out of memory in evaluation. Lower --eval_batch_size.") from error
 
-    def predict(self, input_fn, checkpoint_path=None):
+    def predict_with(self, checkpoint, input_fn):
+        """Yields the predictions of a checkpoint's weights, see `estimator.Estimator.predict`."""
         try:
-            yield from super().predict(input_fn, checkpoint_path=checkpoint_path)
+            yield from self.predict(input_fn, checkpoint_path=checkpoint)
         except tf.errors.ResourceExhaustedError as error:
             raise ValueError("out of memory in prediction. Lower --predict_batch_size.") from error
 

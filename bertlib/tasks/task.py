@@ -235,6 +235,10 @@ class Task(abc.ABC):
         """Returns the splits that the run evaluates or predicts at its end, such as ["dev", "test"]."""
         return [split for split in self.data if split != "train"]
 
+    def replaced_splits(self, split):
+        """Returns the splits whose earlier results are removed when the results of a split are written."""
+        return [split]
+
     def write_features(self, split, path):
         """Writes the features of a split to a TFRecord file. With replicas, only replica 0 calls this method.
 

@@ -106,12 +106,7 @@ class Classification(task.TaskWithResults):
         return suffix
 
     def result_names(self, split):
-        part, suffix = part_of(split), self.suffix(split)
-        # An earlier run may have evaluated additional sets that this run does not have. Their results go.
-        missing = [] if not self.data or split != part else [
-            other for other in self.result_splits if other.startswith(f"{part}_") and other not in self.data]
-        return [*(name for other in missing for name in self.result_names(other)),
-                *(name.format(suffix) for name in _RESULTS_OF[part]),
+        return [*(name.format(self.suffix(split)) for name in _RESULTS_OF[part_of(split)]),
                 *(file for file, (its_split, _) in self.processor.submission.items() if its_split == split)]
 
     def read(self):
@@ -201,6 +196,11 @@ class Classification(task.TaskWithResults):
     def shown(self):
         names = self.target.metric_names_of_labels()
         return {f"eval_{name}": names[name] for name in self.processor.metrics}
+
+    def replaced_splits(self, split):
+        # An earlier run may have evaluated additional sets that this run does not have. Their results go.
+        return [*(other for other in self.result_splits
+                  if other.startswith(f"{split}_") and other not in self.data), split]
 
     def write_features(self, split, path):
         settings, records = self.settings, self.features[split]
