@@ -216,7 +216,7 @@ class BestWeights:
             if self._content is None:
                 return
             best = _Best(*(self._best_kept(values) or (None, None)))
-        self._switch(best.step, best.value, best.prefix, ())
+        self._switch(best, ())
 
     def replace(self, step, value, checkpoint, values, newest):
         """Makes the weights of a checkpoint the best ones. If the training is killed, it continues from its
@@ -230,7 +230,7 @@ class BestWeights:
           newest: step of the newest checkpoint of the training.
         """
         kept = self._best_kept([item for item in values if item[0] <= newest and item[0] != step])
-        self._switch(step, value, checkpoint, kept[:1] if kept else ())
+        self._switch(_Best(step, value, checkpoint), kept[:1] if kept else ())
 
     def finish(self):
         """Removes the earlier best weights, which are needed only if the training is killed. Call this method
@@ -248,25 +248,24 @@ class BestWeights:
     def _weights(self, step):
         return os.path.join(self._path, f"model.ckpt-{step}")
 
-    def _switch(self, step, value, checkpoint, kept):
+    def _switch(self, best, kept):
         """Makes the weights of a step the best ones. After the call, best/ contains only these weights and
         those of the steps in `kept`.
 
         Args:
-          step, value: the best evaluation; None if there is none.
-          checkpoint: prefix of the checkpoint whose weights are copied into best/; None if best/ contains the
-            weights.
+          best: a `_Best`.
           kept: iterable of steps.
         """
+        step = best.step
         if self._content is None:
             files.make_directories(self._path)
             self._write_content(None, None)  # from now on, best/ belongs to this training
         self._write_model_files()
-        if checkpoint is not None:
-            opened = checkpoint_formats.open_checkpoint(checkpoint)
+        if best.prefix is not None:
+            opened = checkpoint_formats.open_checkpoint(best.prefix)
             checkpoint_formats.write_tensorflow(
                 self._weights(step), opened, [*checkpoint_formats.weight_names(opened), "global_step"])
-        self._write_content(step, value)
+        self._write_content(step, best.value)
         named = os.path.join(self._path, "checkpoint")
         if step is not None:
             name = os.path.basename(self._weights(step))
