@@ -19,9 +19,9 @@ import tensorflow.compat.v1 as tf
 from bertlib.commands import common_flags
 
 from bertlib.data import input_pipeline
-from bertlib.estimator import memory_planner, step_config
+from bertlib.estimator import memory_planner
 from bertlib.estimator.estimator import ModeKeys
-from bertlib.estimator.step_config import GB, StepConfig, gb
+from bertlib.estimator.step_config import GB, OPTIMIZERS, StepConfig, gb
 from bertlib.reports import charts
 from bertlib.runs import checks, entries, model_config, targets
 from bertlib.runs.input_paths import refuse_directory
@@ -54,7 +54,7 @@ ENTRIES = entries.section("Model", None, [
                    "Gradient checkpointing: which activations are computed again in the backward pass "
                    "instead of being kept in memory. --recompute=all prints a row of the table for each of "
                    "the other values."),
-    entries.Choice("optimizer", "adamw", sorted(step_config.OPTIMIZERS), "Optimizer."),
+    entries.Choice("optimizer", "adamw", sorted(OPTIMIZERS), "Optimizer."),
     entries.Choice("precision", "fp32", sorted(modeling.PRECISIONS),
                    "Number format of the encoder's computation."),
     entries.Integer("freeze_layers", 0,
@@ -171,24 +171,24 @@ def task_model(config, task):
         task_head, config, None, 5e-5, 100, 10, False, False))
 
 
-def build_prediction(model, step):
+def build_prediction(model, step_config):
     """Builds the prediction of one batch in the current graph. Returns a tensor that is computed from all
     outputs of the model."""
-    features = input_pipeline.placeholders(model.fields(step.max_seq_length), step.batch.micro_batch_size,
-                                           model.head.batch_totals)
-    predictions = model.build_spec(features, ModeKeys.PREDICT, step).predictions
+    features = input_pipeline.placeholders(model.fields(step_config.max_seq_length),
+                                           step_config.batch.micro_batch_size, model.head.batch_totals)
+    predictions = model.build_spec(features, ModeKeys.PREDICT, step_config).predictions
     # The returned tensor is computed from all outputs. If `tf.group` were returned instead, TensorFlow would
     # remove the ops of the model, because nothing would use their outputs.
     return tf.concat([tf.reshape(tf.cast(output, tf.float32), [-1]) for output in predictions.values()], 0)
 
 
-def memory_need(model, step, phase, label):
+def memory_need(model, step_config, phase, label):
     """Simulates one micro-batch. Logs and returns its `memory_planner.MemoryNeed`. The log line begins with
     `label`."""
-    need = model.memory_need(step) if phase == "training" else memory_planner.predict_memory(
-        build_prediction, model, step)
-    logging.info("%s: length %d, --recompute=%s, %d examples need %s.", label, step.max_seq_length,
-                 step.recompute, step.batch.micro_batch_size, need)
+    need = model.memory_need(step_config) if phase == "training" else memory_planner.predict_memory(
+        build_prediction, model, step_config)
+    logging.info("%s: length %d, --recompute=%s, %d examples need %s.", label, step_config.max_seq_length,
+                 step_config.recompute, step_config.batch.micro_batch_size, need)
     return need
 
 
@@ -241,13 +241,13 @@ def main(_):
                  "CPU time.", terminal.counted(len(steps), "row"),
                  "one simulation" if settings.batch_size else "about four simulations")
     rows = []
-    for number, step in enumerate(steps, 1):
+    for number, step_config in enumerate(steps, 1):
         labels = (f"Row {number} of {len(steps)}, simulation {index}" for index in itertools.count(1))
-        size, memory = plan_row(usable, lambda size, step=step, labels=labels: memory_need(
-            model, dataclasses.replace(step, train_batch_size=size * step.batch.micro_batches),
+        size, memory = plan_row(usable, lambda size, step_config=step_config, labels=labels: memory_need(
+            model, dataclasses.replace(step_config, train_batch_size=size * step_config.batch.micro_batches),
             settings.phase, next(labels)), settings.batch_size)
-        print(f"{step.max_seq_length:6} {step.recompute:>9} {size:11}   {memory}", flush=True)
-        rows.append((f"{step.max_seq_length} {step.recompute}", size))
+        print(f"{step_config.max_seq_length:6} {step_config.recompute:>9} {size:11}   {memory}", flush=True)
+        rows.append((f"{step_config.max_seq_length} {step_config.recompute}", size))
     print(f"\n{time.process_time():.0f} CPU seconds")
     if settings.output_file:
         files.make_parent(settings.output_file)

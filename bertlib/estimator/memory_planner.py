@@ -379,19 +379,19 @@ def advice(alternatives, memory_need, usable_bytes):
                      f"{gb(usable_bytes)} are usable.")
     lines.append("The largest micro-batch that fits, and the flags for it:")
     widest = max(map(len, alternatives))
-    for change, step in alternatives.items():
-        def of_size(size, step=step):
+    for change, step_config in alternatives.items():
+        def of_size(size, step_config=step_config):
             # A step with a single micro-batch needs no accumulators. A step with two or more micro-batches
             # needs memory for them. So a micro-batch that is smaller than the training batch is simulated as
             # one of two micro-batches.
-            whole = size >= step.train_batch_size
-            return memory_need(dataclasses.replace(step, train_batch_size=size if whole else 2 * size,
+            whole = size >= step_config.train_batch_size
+            return memory_need(dataclasses.replace(step_config, train_batch_size=size if whole else 2 * size,
                                                    gradient_accumulation_steps=1 if whole else 2))
 
-        found = largest_batch(of_size, usable_bytes, limit=step.train_batch_size)
+        found = largest_batch(of_size, usable_bytes, limit=step_config.train_batch_size)
         if found.batch_size:
-            count = next(count for count in divisors(step.train_batch_size)
-                         if step.train_batch_size // count <= found.batch_size)
+            count = next(count for count in divisors(step_config.train_batch_size)
+                         if step_config.train_batch_size // count <= found.batch_size)
             lines.append(f"  {change:{widest}}  {found.batch_size:4}  --gradient_accumulation_steps={count}")
         else:
             lines.append(f"  {change:{widest}}  none; a single example needs {gb(found.one_more.total)}")

@@ -62,16 +62,16 @@ class Builder:
         Raises:
           ValueError: see the constructor.
         """
-        step, size = self.config.step_config, self._batch_sizes[ModeKeys.TRAIN]
+        step_config, size = self.config.step_config, self._batch_sizes[ModeKeys.TRAIN]
         if size is None:
             return None
-        if step is None:
+        if step_config is None:
             return Batch(size, self.config.gradient_accumulation_steps,
                          self.replicas_sharing_a_batch).check()
-        if step.train_batch_size != size:
+        if step_config.train_batch_size != size:
             raise ValueError(f"train_batch_size is {size}, but the StepConfig of the RunConfig says "
-                             f"{step.train_batch_size}. Pass the same number.")
-        return step.batch.check()
+                             f"{step_config.train_batch_size}. Pass the same number.")
+        return step_config.batch.check()
 
     def batch_size(self, mode):
         """Returns the "batch_size" of the params: the number of examples in a batch of the input; None if it

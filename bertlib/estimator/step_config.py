@@ -95,7 +95,7 @@ class ResolvedStep:
     """The result of `resolve`.
 
     Attributes:
-      step: the `StepConfig`.
+      step_config: the `StepConfig`.
       messages: list of messages for the log. Each message is a pair: bool, whether the message is a warning;
         and str, its text.
       may_not_fit: True if it is uncertain whether a micro-batch fits, because the simulation is not exact
@@ -105,12 +105,12 @@ class ResolvedStep:
         examples.
     """
 
-    step: StepConfig
+    step_config: StepConfig
     messages: list
     may_not_fit: bool = False
 
 
-def resolve(flags, memory, memory_need, upper_bound=lambda step: math.inf):
+def resolve(flags, memory, memory_need, upper_bound=lambda step_config: math.inf):
     """Resolves the flags of a training into the configuration of its steps.
 
     Args:
@@ -131,36 +131,35 @@ def resolve(flags, memory, memory_need, upper_bound=lambda step: math.inf):
     Raises:
       ValueError: flags contradict each other, or no configuration fits into memory.
     """
-    count, default_messages = flags.gradient_accumulation_steps, []
+    count, messages = flags.gradient_accumulation_steps, []
     if flags.tokens_per_micro_batch:
-        count, default_messages = _count_by_tokens(flags)
+        count, messages = _count_by_tokens(flags)
     elif count is None:
         count = 1
     modes = RECOMPUTE if flags.recompute == "auto" else (flags.recompute,)
     values = {name: value for name, value in vars(flags).items() if name in FIELDS}
-    step = StepConfig(**{**values, "gradient_accumulation_steps": count or 1, "recompute": modes[0]})
-    step.batch.check()
+    step_config = StepConfig(**{**values, "gradient_accumulation_steps": count or 1, "recompute": modes[0]})
+    step_config.batch.check()
     usable, source = memory
 
     def is_close(needed):
-        return needed.total > _SURELY_FITS * usable and not step.batch.is_unequal
+        return needed.total > _SURELY_FITS * usable and not step_config.batch.is_unequal
 
     if flags.recompute == "auto" or not count:
-        step, needed = choose(step, usable, memory_need, modes, [count] if count else None)
-        text = (f"--recompute={step.recompute} "
-                f"--gradient_accumulation_steps={step.gradient_accumulation_steps}: a micro-batch of "
-                f"{step.batch.micro_batch_size} needs {needed}.")
-        return ResolvedStep(step, [*default_messages, (False, text)],
+        step_config, needed = choose(step_config, usable, memory_need, modes, [count] if count else None)
+        text = (f"--recompute={step_config.recompute} "
+                f"--gradient_accumulation_steps={step_config.gradient_accumulation_steps}: a micro-batch of "
+                f"{step_config.batch.micro_batch_size} needs {needed}.")
+        return ResolvedStep(step_config, [*messages, (False, text)],
                             may_not_fit=not count or is_close(needed))
-    if upper_bound(step) <= usable:
-        return ResolvedStep(step, default_messages)
-    needed = memory_need(step)
-    if needed.total <= usable:
-        return ResolvedStep(step, default_messages, is_close(needed))
-    text = (f"A micro-batch of {step.batch.micro_batch_size} will probably not fit: by simulation it needs "
-            f"{needed}, but the usable memory is {source}. "
-            f"Pass {flags_for_less_memory(flags.tokens_per_micro_batch)}.")
-    return ResolvedStep(step, [*default_messages, (True, text)], is_close(needed))
+    if upper_bound(step_config) <= usable:
+        return ResolvedStep(step_config, messages)
+    needed = memory_need(step_config)
+    if needed.total > usable:
+        messages.append((True, f"A micro-batch of {step_config.batch.micro_batch_size} will probably not fit:"
+                         f" by simulation it needs {needed}, but the usable memory is {source}. "
+                         f"Pass {flags_for_less_memory(flags.tokens_per_micro_batch)}."))
+    return ResolvedStep(step_config, messages, is_close(needed))
 
 
 def without_training(flags):
@@ -240,11 +239,11 @@ def _count_by_tokens(flags):
 # --- The settings that fit into memory -------------------------------------------------------------------
 
 
-def choose(step, usable_bytes, memory_need, modes=RECOMPUTE, counts=None):
+def choose(step_config, usable_bytes, memory_need, modes=RECOMPUTE, counts=None):
     """Chooses `recompute` and `gradient_accumulation_steps`: the fastest combination that fits into memory.
 
     Args:
-      step: a `StepConfig`. Its `recompute` and its `gradient_accumulation_steps` are ignored.
+      step_config: a `StepConfig`. Its `recompute` and its `gradient_accumulation_steps` are ignored.
       usable_bytes: the memory that the step may use.
       memory_need: function that takes a `StepConfig` and returns its `memory_planner.MemoryNeed`.
       modes: the values of `recompute` to choose from, the fastest first.
@@ -258,7 +257,7 @@ def choose(step, usable_bytes, memory_need, modes=RECOMPUTE, counts=None):
       ValueError: no combination fits into memory. The message names the combination that needs the least
         memory, and says how much it needs.
     """
-    counts = counts or divisors(step.train_batch_size // step.num_replicas)
+    counts = counts or divisors(step_config.train_batch_size // step_config.num_replicas)
     memory_need = functools.cache(memory_need)
     fitting, too_large = [], []
     for mode in modes:
@@ -266,7 +265,7 @@ def choose(step, usable_bytes, memory_need, modes=RECOMPUTE, counts=None):
             # A faster mode of recomputation already fits with the smallest possible number of micro-batches.
             # `mode` cannot use fewer micro-batches, so it would only make the step slower.
             break
-        candidates = [dataclasses.replace(step, recompute=mode, gradient_accumulation_steps=count)
+        candidates = [dataclasses.replace(step_config, recompute=mode, gradient_accumulation_steps=count)
                       for count in counts]
         fewest = _fewest(candidates, usable_bytes, memory_need)
         if fewest:

@@ -62,8 +62,8 @@ class TrainingSession:
     @property
     def exchange_dtype(self):
         """The dtype in which replicas exchange gradients. None: each gradient is sent in its own dtype."""
-        step = self.config.step_config
-        return tf.bfloat16 if step and step.gradient_dtype == "bf16" else None
+        step_config = self.config.step_config
+        return tf.bfloat16 if step_config and step_config.gradient_dtype == "bf16" else None
 
     def run(self):
         """Trains until the input ends, a hook ends the session, or the configuration's stop_request is set.

@@ -37,7 +37,7 @@ def is_faster(hidden_size):
     return hidden_size >= 256 and not tf.config.list_physical_devices("GPU")
 
 
-def choose_kernels(is_training, dtype, step):
+def choose_kernels(is_training, dtype, step_config):
     """Returns the `TrainingKernels`, `InferenceKernels` or `PortableKernels` of a model.
 
     The ops in C++ are built when they are first used on a machine. The build takes 10 to 30 seconds.
@@ -45,16 +45,16 @@ def choose_kernels(is_training, dtype, step):
     Args:
       is_training: bool.
       dtype: dtype of the activations.
-      step: a `StepConfig`, whose compile_kernels, use_xla and portable_ops choose the kernels.
+      step_config: a `StepConfig`, whose compile_kernels, use_xla and portable_ops choose the kernels.
     """
-    compiled = step.compile_kernels
+    compiled = step_config.compile_kernels
     if compiled and tf.config.list_physical_devices("GPU"):
         logging.log_first_n(logging.INFO, "This machine has a GPU: TensorFlow's ops are used instead of the "
                             "kernels in C++, which run only on CPUs.", 1)
         compiled = False
     if not is_training:
-        return PortableKernels() if step.portable_ops else InferenceKernels(uses_one_dnn=compiled)
-    if step.use_xla:
+        return PortableKernels() if step_config.portable_ops else InferenceKernels(uses_one_dnn=compiled)
+    if step_config.use_xla:
         return TrainingKernels(formulas.XlaFormulas())
     if compiled and dtype == tf.float16:
         logging.info("There are no kernels in C++ for float16: TensorFlow's ops are used instead.")

@@ -78,8 +78,8 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
         export = portable_model.newest(path, trained, engine, answers.resolve_task(trained, task))
         logging.info("--engine=%s: using %s.", engine, export.trained.path)
         return _load_export(export, precision, batch_size, group, engine)
-    step = tensorflow_model.choose_step(precision, trained.bert_config.hidden_size)
-    return Predictor(trained, task, step, batch_size, group)
+    return Predictor(trained, task, tensorflow_model.choose_step(
+        precision, trained.bert_config.hidden_size), batch_size, group)
 
 
 def _load_tensorflow(path):

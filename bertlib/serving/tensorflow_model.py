@@ -4,12 +4,12 @@ from bertlib.estimator.step_config import StepConfig
 from bertlib.system import quiet_tensorflow
 
 
-def load(asked, step):
+def load(asked, step_config):
     """Loads the weights of a model. Returns a `session.LoadedModel`.
 
     Args:
       asked: the `answers.Answers` of the model.
-      step: a `StepConfig` with the precision and the kernels; None for fp32 and TensorFlow's ops.
+      step_config: a `StepConfig` with the precision and the kernels; None for fp32 and TensorFlow's ops.
 
     Raises:
       ValueError, OSError: the weights are damaged, cannot be read, or do not fit the model.
@@ -20,7 +20,8 @@ def load(asked, step):
     from bertlib.tasks import session
 
     model = asked.model
-    return session.LoadedModel(asked.head, model.bert_config, model.checkpoint, asked.extra_inputs, step)
+    return session.LoadedModel(asked.head, model.bert_config, model.checkpoint, asked.extra_inputs,
+                               step_config)
 
 
 def choose_step(precision, hidden_size):

@@ -6,7 +6,8 @@ import os
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.estimator import estimator, run_config, step_config
+from bertlib.estimator import estimator, run_config
+from bertlib.estimator.step_config import parse_steps
 from bertlib.system import files, locks, replica_group, stopping
 from bertlib.tasks import model_checks, training_plan
 
@@ -31,9 +32,9 @@ class _Estimator(estimator.Estimator):
     """An Estimator whose out-of-memory errors say which flags to change. If the run does not train, this
     Estimator writes nothing into --output_dir."""
 
-    def __init__(self, settings, model, step, hooks, **arguments):
+    def __init__(self, settings, model, step_config, hooks, **arguments):
         super().__init__(model.build_model_fn(model.head), **arguments)
-        self._settings, self._model, self._step, self._hooks = settings, model, step, hooks
+        self._settings, self._model, self._step_config, self._hooks = settings, model, step_config, hooks
 
     def _default_checkpoint(self):
         return None  # the callers name the checkpoint of the weights; None means the starting weights
@@ -53,7 +54,7 @@ class _Estimator(estimator.Estimator):
         try:
             return self.train(input_fn, hooks, max_steps=last_step, saving_listeners=listeners)
         except tf.errors.ResourceExhaustedError as error:
-            advice = training_plan.advise_on_memory(self._settings, self._model, self._step)
+            advice = training_plan.advise_on_memory(self._settings, self._model, self._step_config)
             raise ValueError(advice) from error
 
     def evaluate_with(self, checkpoint, input_fn, metrics, steps, name):
@@ -83,7 +84,7 @@ def _profile_hooks(settings, last_step):
     """
     # Only a run with --profile_steps loads the profiler.
     from bertlib.estimator import profiling
-    first, last = step_config.parse_steps(settings.profile_steps)
+    first, last = parse_steps(settings.profile_steps)
     if not settings.do_train:
         raise ValueError(f"--profile_steps={settings.profile_steps} has an effect only in training: pass "
                          "--do_train=true, or leave --profile_steps out.")
@@ -107,7 +108,7 @@ def create_estimator(settings, model, last_step):
     if settings.precision != "fp32":
         model_checks.check_precision(settings)
     hooks = [] if settings.profile_steps is None else _profile_hooks(settings, last_step)
-    step = training_plan.resolve_step_config(settings, model)
+    step_config = training_plan.resolve_step_config(settings, model)
     history = None
     if settings.do_train and replica_group.is_first():
         history = settings.output_directory.history
@@ -116,9 +117,9 @@ def create_estimator(settings, model, last_step):
         save_checkpoints_steps=settings.save_checkpoints_steps,
         keep_checkpoint_max=settings.keep_checkpoint_max,
         log_step_count_steps=settings.log_steps, save_summary_steps=settings.log_steps,
-        step_config=step, stop_request=stopping.request,
+        step_config=step_config, stop_request=stopping.request,
         metrics_history=history)
-    return _Estimator(settings, model, step, hooks, config=config,
+    return _Estimator(settings, model, step_config, hooks, config=config,
                       train_batch_size=settings.train_batch_size if settings.do_train else None,
                       eval_batch_size=getattr(settings, "eval_batch_size", None),
                       predict_batch_size=getattr(settings, "predict_batch_size", None))

@@ -148,20 +148,21 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
             known = ", ".join(map(repr, head.modes))
             raise ValueError(f"The mode is {mode!r}, but this model has only the modes {known}.")
         is_training = mode == estimator.ModeKeys.TRAIN
-        step = config and config.step_config or StepConfig(
+        step_config = config and config.step_config or StepConfig(
             gradient_accumulation_steps=params.get("gradient_accumulation_steps", 1))
         inputs = encoder_inputs(features)
         model = build_encoder(is_training, *inputs) if build_encoder else modeling.BertModel(
-            bert_config, is_training, *inputs, use_one_hot_embeddings, step=step,
+            bert_config, is_training, *inputs, use_one_hot_embeddings, step=step_config,
             first_token_only=head.first_token_only)
-        micro_batches = step.gradient_accumulation_steps * collectives.num_replicas() if is_training else 1
+        micro_batches = (step_config.gradient_accumulation_steps * collectives.num_replicas() if is_training
+                         else 1)
         outputs = head.build(bert_config, model, features, mode, micro_batches)
         scaffold = resume.create_init_checkpoint_scaffold(init_checkpoint)
         if is_training:
             weight = features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)
             loss = outputs.loss if outputs.is_divided_by_total else outputs.loss * weight
             update = optimization.create_optimizer(loss, learning_rate, num_train_steps, num_warmup_steps,
-                                                   use_tpu, step=step)
+                                                   use_tpu, step=step_config)
             return estimator.EstimatorSpec(mode, loss=loss, train_op=update, scaffold=scaffold)
         # The features that identify the examples are copied to the predictions, so that the caller can assign
         # each prediction to its example.

@@ -53,7 +53,7 @@ def load_read_weights(session, checkpoint, outputs):
     session.run(tf.tables_initializer())
 
 
-def build(head, bert_config, inputs, step=None):
+def build(head, bert_config, inputs, step_config=None):
     """Builds a head's predictions in the current graph.
 
     Args:
@@ -61,12 +61,12 @@ def build(head, bert_config, inputs, step=None):
       bert_config: a `modeling.BertConfig`.
       inputs: {name: int32 [B, F]}. It contains the inputs of the encoder and the additional inputs of the
         head.
-      step: a `StepConfig` with the precision and the kernels; None for fp32 and TensorFlow's ops.
+      step_config: a `StepConfig` with the precision and the kernels; None for fp32 and TensorFlow's ops.
 
     Returns:
       {name: tensor [B, …]}, the head's predictions.
     """
-    model = modeling.BertModel(bert_config, False, *task_head.encoder_inputs(inputs), step=step,
+    model = modeling.BertModel(bert_config, False, *task_head.encoder_inputs(inputs), step=step_config,
                                first_token_only=head.first_token_only)
     return head.build(bert_config, model, inputs, ModeKeys.PREDICT, micro_batches=1).predictions
 
@@ -103,7 +103,7 @@ class LoadedModel:
       inputs: names of the arrays that a call takes.
     """
 
-    def __init__(self, head, bert_config, checkpoint, extra_inputs, step):
+    def __init__(self, head, bert_config, checkpoint, extra_inputs, step_config):
         """Loads the weights.
 
         Args:
@@ -111,7 +111,7 @@ class LoadedModel:
           bert_config: a `modeling.BertConfig`.
           checkpoint: path of the weights, see `checkpoint_formats.open_checkpoint`.
           extra_inputs: names of the additional inputs of the head. Each input is int32 [B, any length].
-          step: see `build`.
+          step_config: see `build`.
 
         Raises:
           ValueError, OSError: the weights are missing or damaged, or do not fit the model.
@@ -120,7 +120,7 @@ class LoadedModel:
         with tf.Graph().as_default() as graph:
             self._feeds = create_inputs((*ENCODER_INPUTS, *extra_inputs))
             self.inputs = tuple(self._feeds)
-            self._outputs = build(head, bert_config, self._feeds, step or StepConfig())
+            self._outputs = build(head, bert_config, self._feeds, step_config or StepConfig())
             self._session = tf.Session(graph=graph)
             load_read_weights(self._session, weights, list(self._outputs.values()))
             graph.finalize()

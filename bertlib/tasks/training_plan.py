@@ -11,8 +11,18 @@ from absl import logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.data import input_pipeline
-from bertlib.estimator import memory_planner, run_config, step_config
+from bertlib.estimator import memory_planner, run_config
 from bertlib.estimator.estimator_spec import ModeKeys
+from bertlib.estimator.step_config import (
+    FIELDS,
+    GB,
+    RECOMPUTE,
+    divisors,
+    flags_for_less_memory,
+    gb,
+    resolve,
+    without_training,
+)
 from bertlib.graph import kernel_choice
 from bertlib.system import replica_group, terminal
 from bertlib.tasks import head as task_head
@@ -43,37 +53,39 @@ class TrainableModel:
     build_model_fn: Callable
     trims: bool = False
 
-    def build(self, step):
+    def build(self, step_config):
         """Builds a training step in the current graph. Its input consists of placeholders for one
         micro-batch. With two or more micro-batches, the graph also contains the sums of the gradients.
         Returns the op of the step."""
         tf.train.get_or_create_global_step()
-        features = input_pipeline.placeholders(self.fields(step.max_seq_length), step.batch.micro_batch_size,
-                                               self.head.batch_totals)
+        batch = step_config.batch
+        features = input_pipeline.placeholders(self.fields(step_config.max_seq_length),
+                                               batch.micro_batch_size, self.head.batch_totals)
         # A step with more than two micro-batches needs as much memory as a step with two micro-batches. So
         # no more than two are built.
-        built_step = dataclasses.replace(step, gradient_accumulation_steps=min(2, step.batch.micro_batches))
+        built_step = dataclasses.replace(step_config, gradient_accumulation_steps=min(2, batch.micro_batches))
         return self.build_spec(features, ModeKeys.TRAIN, built_step).train_op
 
-    def build_spec(self, features, mode, step):
+    def build_spec(self, features, mode, step_config):
         """Builds the model of a `StepConfig` on the tensors of a batch; returns its `EstimatorSpec`."""
         model_fn = self.build_model_fn(self.head)
-        return model_fn(features, None, mode, {}, run_config.RunConfig(step_config=step))
+        return model_fn(features, None, mode, {}, run_config.RunConfig(step_config=step_config))
 
-    def memory_need(self, step):
+    def memory_need(self, step_config):
         """Simulates a micro-batch of a step, and returns its `memory_planner.MemoryNeed`."""
         # The simulated step does not use the kernels of --compile_kernels: the simulated GPU does not know
         # the ops of these kernels, and these ops need no more memory than TensorFlow's ops. The simulated
         # step also keeps the padding: the simulation needs static shapes, but the number of real tokens is
         # not known.
         model = dataclasses.replace(self, head=self.head.simulated())
-        simulated_step = dataclasses.replace(step, compile_kernels=False, use_xla=False, remove_padding=False)
+        simulated_step = dataclasses.replace(
+            step_config, compile_kernels=False, use_xla=False, remove_padding=False)
         return memory_planner.predict_memory(model.build, simulated_step)
 
-    def upper_bound(self, step):
+    def upper_bound(self, step_config):
         """Returns a number of bytes that is far above the memory that a micro-batch of a step needs. If this
         number of bytes is free, the micro-batch certainly fits, so the step is not simulated."""
-        config, length = self.bert_config, step.max_seq_length
+        config, length = self.bert_config, step_config.max_seq_length
         if config is None:  # the encoder is a hub module, for which there is no formula
             return math.inf
         # Size of the activations for one position and one layer, in bytes. Each number has 32 bits.
@@ -82,11 +94,11 @@ class TrainableModel:
         # above the memory need.
         a_position = 68 * config.hidden_size + 10 * config.num_attention_heads * length
         weights = modeling.variable_shapes(config)
-        slots = optimization.slot_shapes(weights, step.optimizer)
+        slots = optimization.slot_shapes(weights, step_config.optimizer)
         # Three fp32 numbers for each weight: the weight, its gradient, and the sum of the gradients of the
         # micro-batches. Each number in a slot of the optimizer has 32 bits, too.
         numbers = 3 * _count_numbers(weights) + _count_numbers(slots)
-        positions = step.batch.micro_batch_size * self.head.sequences_per_example * length
+        positions = step_config.batch.micro_batch_size * self.head.sequences_per_example * length
         return 4 * numbers + 2 * positions * config.num_hidden_layers * a_position
 
 
@@ -101,7 +113,7 @@ def _training_flags(settings, model):
     """Returns the settings that `step_config.resolve` needs. Those with the name of a flag are copied from
     the flag. The others are computed from flags, from the model or from the number of replicas."""
     group = replica_group.current()
-    values = {name: getattr(settings, name) for name in step_config.FIELDS if name in settings}
+    values = {name: getattr(settings, name) for name in FIELDS if name in settings}
     values.update(num_replicas=group.count if group else 1, trim_padding=model.trims,
                   remove_padding=model.trims and model.head.padding_is_removable and not settings.use_xla,
                   compile_kernels=_compiles_kernels(settings, model.bert_config))
@@ -135,38 +147,38 @@ def resolve_step_config(settings, model):
     """
     values = _training_flags(settings, model)
     if not settings.do_train:
-        return step_config.without_training(values)
+        return without_training(values)
     usable, source = _usable_memory(settings)
     if values.recompute == "auto" or values.gradient_accumulation_steps == 0:
         logging.info("Simulating which batches fit into %s.", source)
-    resolved = step_config.resolve(values, (usable, source), model.memory_need, model.upper_bound)
+    resolved = resolve(values, (usable, source), model.memory_need, model.upper_bound)
     for is_warning, text in resolved.messages:
         (logging.warning if is_warning else logging.info)("%s", text)
     if not resolved.may_not_fit or not tf.config.list_physical_devices("GPU"):
-        return resolved.step
-    step, group = _measure_step(settings, model, resolved.step), replica_group.current()
+        return resolved.step_config
+    step_config, group = _measure_step(settings, model, resolved.step_config), replica_group.current()
     if group:
         # One replica may need more micro-batches than the others. All replicas use the largest number.
-        counts = group.all_gather(step.gradient_accumulation_steps)
-        step = dataclasses.replace(step, gradient_accumulation_steps=max(counts))
-    return step
+        counts = group.all_gather(step_config.gradient_accumulation_steps)
+        step_config = dataclasses.replace(step_config, gradient_accumulation_steps=max(counts))
+    return step_config
 
 
-def _measure_step(settings, model, step):
+def _measure_step(settings, model, step_config):
     """Runs a step of one micro-batch. If memory runs out, divides the batch into more and smaller
     micro-batches and tries again, until a step fits. Returns the `StepConfig` of the step that ran."""
-    while not memory_planner.fits_in_practice(model.build, step):
-        more = [count for count in step_config.divisors(step.train_batch_size // step.num_replicas)
-                if count >= 2 * step.gradient_accumulation_steps]
+    while not memory_planner.fits_in_practice(model.build, step_config):
+        more = [count for count in divisors(step_config.train_batch_size // step_config.num_replicas)
+                if count >= 2 * step_config.gradient_accumulation_steps]
         if not more:
-            raise ValueError(advise_on_memory(settings, model, step))
+            raise ValueError(advise_on_memory(settings, model, step_config))
         logging.warning("A micro-batch of %d ran out of memory: using --gradient_accumulation_steps=%d "
                         "instead of %d.",
-                        step.batch.micro_batch_size, more[0], step.gradient_accumulation_steps)
-        step = dataclasses.replace(step, gradient_accumulation_steps=more[0])
+                        step_config.batch.micro_batch_size, more[0], step_config.gradient_accumulation_steps)
+        step_config = dataclasses.replace(step_config, gradient_accumulation_steps=more[0])
     logging.info("--gradient_accumulation_steps=%d: a micro-batch of %d fits into memory.",
-                 step.gradient_accumulation_steps, step.batch.micro_batch_size)
-    return step
+                 step_config.gradient_accumulation_steps, step_config.batch.micro_batch_size)
+    return step_config
 
 
 def _usable_memory(settings):
@@ -177,11 +189,11 @@ def _usable_memory(settings):
     returned.
     """
     if settings.memory_limit_gb is not None:
-        usable, source = settings.memory_limit_gb * step_config.GB, "--memory_limit_gb"
+        usable, source = settings.memory_limit_gb * GB, "--memory_limit_gb"
         if tf.config.list_physical_devices("GPU"):
             usable /= memory_planner.ALLOCATOR_MARGIN
             source += " minus the margin for fragmentation"
-        return usable, f"{step_config.gb(usable)}: {source}"
+        return usable, f"{gb(usable)}: {source}"
     usable, source = memory_planner.usable_memory()
     group = replica_group.current()
     if group:
@@ -190,25 +202,25 @@ def _usable_memory(settings):
         # All replicas must choose the same configuration. So each replica plans with the smallest memory that
         # any replica has.
         usable = min(group.all_gather(usable))
-    return usable, f"{step_config.gb(usable)}: {source}"
+    return usable, f"{gb(usable)}: {source}"
 
 
-def advise_on_memory(settings, model, step):
+def advise_on_memory(settings, model, step_config):
     """Returns an error message for a run that is out of memory. The message says which flags to change."""
     # With replicas, no step is simulated: the simulation takes minutes, and the other replicas would wait.
     if replica_group.current():
-        fewer = step_config.flags_for_less_memory(step.tokens_per_micro_batch)
+        fewer = flags_for_less_memory(step_config.tokens_per_micro_batch)
         return f"out of memory. Pass {fewer}; plan_memory.py shows which batches fit."
     logging.info("Out of memory. Simulating which batches would fit. For a large model, this takes minutes.")
     changes = [{}]
     changes += [{"recompute": mode}
-                for mode in step_config.RECOMPUTE[step_config.RECOMPUTE.index(step.recompute) + 1:]]
-    if step.optimizer != "adafactor":
+                for mode in RECOMPUTE[RECOMPUTE.index(step_config.recompute) + 1:]]
+    if step_config.optimizer != "adafactor":
         changes.append({**changes[-1], "optimizer": "adafactor"})
-    if step.max_seq_length >= 32:
-        changes.append({"max_seq_length": step.max_seq_length // 2})
+    if step_config.max_seq_length >= 32:
+        changes.append({"max_seq_length": step_config.max_seq_length // 2})
     alternatives = {" ".join(f"--{name}={value}" for name, value in change.items())
-                    or "no change": dataclasses.replace(step, **change) for change in changes}
+                    or "no change": dataclasses.replace(step_config, **change) for change in changes}
     usable, source = _usable_memory(settings)
     return f"out of memory ({source}).\n" + memory_planner.advice(alternatives, model.memory_need, usable)
 

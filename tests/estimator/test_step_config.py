@@ -40,7 +40,7 @@ class Simulation:
 def settled(memory_gb=1000, **flags):
     simulation = Simulation()
     found = resolve(types.SimpleNamespace(**{**FLAGS, **flags}), (memory_gb * GB, "a card"), simulation)
-    return found.step, found.messages, simulation.steps
+    return found.step_config, found.messages, simulation.steps
 
 
 def test_flags_have_the_same_names_in_the_step():
