@@ -14,6 +14,7 @@ import tiny
 
 from bertlib.runs import targets
 from bertlib.runs.settings import Settings
+import bertlib.tasks  # noqa: F401  registers the commands, whose flags `settings_of` has
 import modeling
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
