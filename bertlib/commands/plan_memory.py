@@ -171,22 +171,22 @@ def task_model(config, task):
         task_head, config, None, 5e-5, 100, 10, False, False))
 
 
-def build_prediction(model, step_config):
+def build_prediction(trainable, step_config):
     """Builds the prediction of one batch in the current graph. Returns a tensor that is computed from all
     outputs of the model."""
-    features = input_pipeline.placeholders(model.fields(step_config.max_seq_length),
-                                           step_config.batch.micro_batch_size, model.head.batch_totals)
-    predictions = model.build_spec(features, ModeKeys.PREDICT, step_config).predictions
+    features = input_pipeline.placeholders(trainable.fields(step_config.max_seq_length),
+                                           step_config.batch.micro_batch_size, trainable.head.batch_totals)
+    predictions = trainable.build_spec(features, ModeKeys.PREDICT, step_config).predictions
     # The returned tensor is computed from all outputs. If `tf.group` were returned instead, TensorFlow would
     # remove the ops of the model, because nothing would use their outputs.
     return tf.concat([tf.reshape(tf.cast(output, tf.float32), [-1]) for output in predictions.values()], 0)
 
 
-def memory_need(model, step_config, phase, label):
+def memory_need(trainable, step_config, phase, label):
     """Simulates one micro-batch. Logs and returns its `memory_planner.MemoryNeed`. The log line begins with
     `label`."""
-    need = model.memory_need(step_config) if phase == "training" else memory_planner.predict_memory(
-        build_prediction, model, step_config)
+    need = trainable.memory_need(step_config) if phase == "training" else memory_planner.predict_memory(
+        build_prediction, trainable, step_config)
     logging.info("%s: length %d, --recompute=%s, %d examples need %s.", label, step_config.max_seq_length,
                  step_config.recompute, step_config.batch.micro_batch_size, need)
     return need
@@ -227,7 +227,7 @@ def main(_):
     if settings.phase == "prediction":
         modes = ["none"]  # without gradients, nothing is recomputed
     usable, card, source = usable_memory(settings)
-    model = task_model(config, settings.task)
+    trainable = task_model(config, settings.task)
     print(terminal.printable(describe_step(settings)))
     print(f"{card}: TensorFlow can use {gb(usable)} ({source}). 1 GB is 10⁹ bytes.")
     print("The memory below is simulated, with a factor for the fragmentation of TensorFlow's allocator.\n")
@@ -244,7 +244,8 @@ def main(_):
     for number, step_config in enumerate(steps, 1):
         labels = (f"Row {number} of {len(steps)}, simulation {index}" for index in itertools.count(1))
         size, memory = plan_row(usable, lambda size, step_config=step_config, labels=labels: memory_need(
-            model, dataclasses.replace(step_config, train_batch_size=size * step_config.batch.micro_batches),
+            trainable,
+            dataclasses.replace(step_config, train_batch_size=size * step_config.batch.micro_batches),
             settings.phase, next(labels)), settings.batch_size)
         print(f"{step_config.max_seq_length:6} {step_config.recompute:>9} {size:11}   {memory}", flush=True)
         rows.append((f"{step_config.max_seq_length} {step_config.recompute}", size))

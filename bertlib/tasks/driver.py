@@ -77,8 +77,8 @@ def run(task):
     last_step = settings.last_training_step(schedule_steps)
     model_checks.check_disk(settings, last_step, task.head_shapes(), task.config)
     task.make_data()
-    model = _create_model(task, start, schedule_steps)
-    record = run_record.RunRecord(settings, schedule_steps, last_step, _describe(task, inputs, model),
+    trainable = _create_trainable(task, start, schedule_steps)
+    record = run_record.RunRecord(settings, schedule_steps, last_step, _describe(task, inputs, trainable),
                                   task.more_files())
     exports = getattr(settings, "do_export", False)
     if exports:
@@ -87,7 +87,7 @@ def run(task):
     if group:
         run_record.check_replicas_agree(group, settings, record.data)
     # Plan the memory, and build the Estimator.
-    phases = _Phases(task, model.head, estimator_setup.create_estimator(settings, model, last_step))
+    phases = _Phases(task, trainable.head, estimator_setup.create_estimator(settings, trainable, last_step))
     # Train, evaluate, predict and export. From here on, files are written.
     with estimator_setup.locked_directories(settings):
         if group:
@@ -124,7 +124,7 @@ def _find_starting_weights(task):
     return start
 
 
-def _create_model(task, start, schedule_steps):
+def _create_trainable(task, start, schedule_steps):
     """Returns the `training_plan.TrainableModel` of a task.
 
     Args:
@@ -143,18 +143,18 @@ def _create_model(task, start, schedule_steps):
                                         trims=task.trims(is_training=True))
 
 
-def _describe(task, inputs, model):
+def _describe(task, inputs, trainable):
     """Returns the `run_record.Description` of a run.
 
     Args:
       task: see `run`.
       inputs: the result of `Task.input_files`.
-      model: the `training_plan.TrainableModel`.
+      trainable: the `training_plan.TrainableModel`.
     """
     return run_record.Description(
         command=task.command, config=task.encoder or task.config, tokenizer=task.tokenizer,
         task_type=task.target.name, inputs=inputs if task.settings.do_train else {},
-        trim_padding=model.trims, **task.describe())
+        trim_padding=trainable.trims, **task.describe())
 
 
 def _list_overwritten_files(task):

@@ -32,9 +32,10 @@ class _Estimator(estimator.Estimator):
     """An Estimator whose out-of-memory errors say which flags to change. If the run does not train, this
     Estimator writes nothing into --output_dir."""
 
-    def __init__(self, settings, model, step_config, hooks, **arguments):
-        super().__init__(model.build_model_fn(model.head), **arguments)
-        self._settings, self._model, self._step_config, self._hooks = settings, model, step_config, hooks
+    def __init__(self, settings, trainable, step_config, hooks, **arguments):
+        super().__init__(trainable.build_model_fn(trainable.head), **arguments)
+        self._settings, self._trainable = settings, trainable
+        self._step_config, self._hooks = step_config, hooks
 
     def _default_checkpoint(self):
         return None  # the callers name the checkpoint of the weights; None means the starting weights
@@ -54,7 +55,7 @@ class _Estimator(estimator.Estimator):
         try:
             return self.train(input_fn, hooks, max_steps=last_step, saving_listeners=listeners)
         except tf.errors.ResourceExhaustedError as error:
-            advice = training_plan.advise_on_memory(self._settings, self._model, self._step_config)
+            advice = training_plan.advise_on_memory(self._settings, self._trainable, self._step_config)
             raise ValueError(advice) from error
 
     def evaluate_with(self, checkpoint, input_fn, metrics, steps, name):
@@ -94,12 +95,12 @@ def _profile_hooks(settings, last_step):
     return [profiling.ProfileHook(settings.output_dir, first, last)]
 
 
-def create_estimator(settings, model, last_step):
+def create_estimator(settings, trainable, last_step):
     """Returns the `estimator.Estimator` that the flags describe.
 
     Args:
       settings: a `Settings`.
-      model: a `TrainableModel`.
+      trainable: a `TrainableModel`.
       last_step: the step at which the training ends.
 
     Raises:
@@ -108,7 +109,7 @@ def create_estimator(settings, model, last_step):
     if settings.precision != "fp32":
         model_checks.check_precision(settings)
     hooks = [] if settings.profile_steps is None else _profile_hooks(settings, last_step)
-    step_config = training_plan.resolve_step_config(settings, model)
+    step_config = training_plan.resolve_step_config(settings, trainable)
     history = None
     if settings.do_train and replica_group.is_first():
         history = settings.output_directory.history
@@ -119,7 +120,7 @@ def create_estimator(settings, model, last_step):
         log_step_count_steps=settings.log_steps, save_summary_steps=settings.log_steps,
         step_config=step_config, stop_request=stopping.request,
         metrics_history=history)
-    return _Estimator(settings, model, step_config, hooks, config=config,
+    return _Estimator(settings, trainable, step_config, hooks, config=config,
                       train_batch_size=settings.train_batch_size if settings.do_train else None,
                       eval_batch_size=getattr(settings, "eval_batch_size", None),
                       predict_batch_size=getattr(settings, "predict_batch_size", None))

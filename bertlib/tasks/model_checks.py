@@ -144,20 +144,20 @@ def check_fits(checkpoint, config, head_shapes):
     Raises:
       ValueError: the checkpoint does not fit or is damaged.
     """
-    model = {**variable_shapes(config), **head_shapes}
-    checkpoint_formats.check_types(checkpoint, model)
-    optional = {name for name in model if "/pooler/" in name or name in head_shapes}
-    checkpoint_formats.check_fits(checkpoint, model, optional)
-    checkpoint_formats.check_readable(checkpoint, model)
+    shapes = {**variable_shapes(config), **head_shapes}
+    checkpoint_formats.check_types(checkpoint, shapes)
+    optional = {name for name in shapes if "/pooler/" in name or name in head_shapes}
+    checkpoint_formats.check_fits(checkpoint, shapes, optional)
+    checkpoint_formats.check_readable(checkpoint, shapes)
 
 
-def check_output_checkpoint(settings, model):
+def check_output_checkpoint(settings, shapes):
     """Checks that the newest checkpoint in --output_dir fits the model and can be read. For a training, the
     checkpoint also has to contain the variables of the optimizer.
 
     Args:
       settings: a `Settings`.
-      model: {name: shape} of all variables of the model.
+      shapes: {name: shape} of all variables of the model.
 
     Raises:
       ValueError: the checkpoint does not fit or is damaged, or was trained with other markers.
@@ -169,18 +169,18 @@ def check_output_checkpoint(settings, model):
                          f"{settings.output_dir} has --marker_tokens={before or 'nothing'}. Pass the value "
                          "of the training, or pass another --output_dir.")
     checkpoint = checkpoint_formats.open_checkpoint(settings.output_directory.newest)
-    checkpoint_formats.check_types(checkpoint, model)
+    checkpoint_formats.check_types(checkpoint, shapes)
     state = {"global_step": ()}
     if settings.do_train:
-        state.update(optimization.slot_shapes(_trained_shapes(settings, model), settings.optimizer))
+        state.update(optimization.slot_shapes(_trained_shapes(settings, shapes), settings.optimizer))
     # The checkpoint may lack the slots of the pooler: if the head does not use the pooler, the pooler is not
     # trained, and the optimizer makes no slots for it.
     optional = {name for name in state if "/pooler/" in name}
     try:
         # If a weight has a wrong shape, the slots of this weight have a wrong shape, too. The weights are
         # checked first, so that the error names the weight and not its slots.
-        checkpoint_formats.check_fits(checkpoint, model)
-        checkpoint_formats.check_fits(checkpoint, {**model, **state}, optional)
+        checkpoint_formats.check_fits(checkpoint, shapes)
+        checkpoint_formats.check_fits(checkpoint, {**shapes, **state}, optional)
     except ValueError as error:
         raise ValueError(f"--output_dir={settings.output_dir} contains checkpoints that do not fit this "
                          "run. They probably belong to another model, or were trained with another value of "
@@ -189,14 +189,14 @@ def check_output_checkpoint(settings, model):
     checkpoint_formats.check_readable(checkpoint, checkpoint.shapes)
 
 
-def _trained_shapes(settings, model):
+def _trained_shapes(settings, shapes):
     """Returns {name: shape} of the variables that the optimizer updates.
 
     Args:
       settings: a `Settings`.
-      model: {name: shape} of all variables of the model.
+      shapes: {name: shape} of all variables of the model.
     """
-    return {name: shape for name, shape in model.items() if not is_frozen(
+    return {name: shape for name, shape in shapes.items() if not is_frozen(
         name, settings.freeze_layers, settings.freeze_embeddings)}
 
 
@@ -230,11 +230,11 @@ def check_disk(settings, last_step, shapes, config):
     count = len(existing) + saved
     if settings.keep_checkpoint_max:
         count = min(count, settings.keep_checkpoint_max + 1)
-    model = {**(variable_shapes(config) if config else {}), **shapes}
+    shapes = {**(variable_shapes(config) if config else {}), **shapes}
     one = 4 * sum(math.prod(shape) for shape in (
-        *model.values(),
-        *optimization.slot_shapes(_trained_shapes(settings, model), settings.optimizer).values()))
-    weights = 4 * sum(map(math.prod, model.values()))
+        *shapes.values(),
+        *optimization.slot_shapes(_trained_shapes(settings, shapes), settings.optimizer).values()))
+    weights = 4 * sum(map(math.prod, shapes.values()))
     # --keep_best keeps up to three sets of weights without optimizer state: the weights that are being
     # evaluated, the best weights so far, and the weights that were the best when the newest checkpoint was
     # saved.

@@ -109,15 +109,16 @@ def _count_numbers(shapes):
 # --- Resolving -------------------------------------------------------------------------------------------
 
 
-def _training_flags(settings, model):
+def _training_flags(settings, trainable):
     """Returns the settings that `step_config.resolve` needs. Those with the name of a flag are copied from
     the flag. The others are computed from flags, from the model or from the number of replicas."""
     group = replica_group.current()
     values = {name: getattr(settings, name) for name in FIELDS if name in settings}
-    values.update(num_replicas=group.count if group else 1, trim_padding=model.trims,
-                  remove_padding=model.trims and model.head.padding_is_removable and not settings.use_xla,
-                  compile_kernels=_compiles_kernels(settings, model.bert_config))
-    return types.SimpleNamespace(**values, sequences_per_example=model.head.sequences_per_example)
+    values.update(num_replicas=group.count if group else 1, trim_padding=trainable.trims,
+                  remove_padding=trainable.trims and trainable.head.padding_is_removable
+                  and not settings.use_xla,
+                  compile_kernels=_compiles_kernels(settings, trainable.bert_config))
+    return types.SimpleNamespace(**values, sequences_per_example=trainable.head.sequences_per_example)
 
 
 def _compiles_kernels(settings, config):
@@ -130,14 +131,14 @@ def _compiles_kernels(settings, config):
     return kernel_choice.is_faster(config.hidden_size)
 
 
-def resolve_step_config(settings, model):
+def resolve_step_config(settings, trainable):
     """Resolves the flags into the configuration of a training step.
 
     Logs the values that were chosen, and warns if the step will probably not fit into memory.
 
     Args:
       settings: a `Settings`.
-      model: a `TrainableModel`.
+      trainable: a `TrainableModel`.
 
     Returns:
       a `StepConfig`.
@@ -145,18 +146,18 @@ def resolve_step_config(settings, model):
     Raises:
       ValueError: flags contradict each other, or no configuration fits into memory.
     """
-    values = _training_flags(settings, model)
+    values = _training_flags(settings, trainable)
     if not settings.do_train:
         return without_training(values)
     usable, source = _usable_memory(settings)
     if values.recompute == "auto" or values.gradient_accumulation_steps == 0:
         logging.info("Simulating which batches fit into %s.", source)
-    resolved = resolve(values, (usable, source), model.memory_need, model.upper_bound)
+    resolved = resolve(values, (usable, source), trainable.memory_need, trainable.upper_bound)
     for is_warning, text in resolved.messages:
         (logging.warning if is_warning else logging.info)("%s", text)
     if not resolved.may_not_fit or not tf.config.list_physical_devices("GPU"):
         return resolved.step_config
-    step_config, group = _measure_step(settings, model, resolved.step_config), replica_group.current()
+    step_config, group = _measure_step(settings, trainable, resolved.step_config), replica_group.current()
     if group:
         # One replica may need more micro-batches than the others. All replicas use the largest number.
         counts = group.all_gather(step_config.gradient_accumulation_steps)
@@ -164,14 +165,14 @@ def resolve_step_config(settings, model):
     return step_config
 
 
-def _measure_step(settings, model, step_config):
+def _measure_step(settings, trainable, step_config):
     """Runs a step of one micro-batch. If memory runs out, divides the batch into more and smaller
     micro-batches and tries again, until a step fits. Returns the `StepConfig` of the step that ran."""
-    while not memory_planner.fits_in_practice(model.build, step_config):
+    while not memory_planner.fits_in_practice(trainable.build, step_config):
         more = [count for count in divisors(step_config.train_batch_size // step_config.num_replicas)
                 if count >= 2 * step_config.gradient_accumulation_steps]
         if not more:
-            raise ValueError(advise_on_memory(settings, model, step_config))
+            raise ValueError(advise_on_memory(settings, trainable, step_config))
         logging.warning("A micro-batch of %d ran out of memory: using --gradient_accumulation_steps=%d "
                         "instead of %d.",
                         step_config.batch.micro_batch_size, more[0], step_config.gradient_accumulation_steps)
@@ -205,7 +206,7 @@ def _usable_memory(settings):
     return usable, f"{gb(usable)}: {source}"
 
 
-def advise_on_memory(settings, model, step_config):
+def advise_on_memory(settings, trainable, step_config):
     """Returns an error message for a run that is out of memory. The message says which flags to change."""
     # With replicas, no step is simulated: the simulation takes minutes, and the other replicas would wait.
     if replica_group.current():
@@ -222,7 +223,7 @@ def advise_on_memory(settings, model, step_config):
     alternatives = {" ".join(f"--{name}={value}" for name, value in change.items())
                     or "no change": dataclasses.replace(step_config, **change) for change in changes}
     usable, source = _usable_memory(settings)
-    return f"out of memory ({source}).\n" + memory_planner.advice(alternatives, model.memory_need, usable)
+    return f"out of memory ({source}).\n" + memory_planner.advice(alternatives, trainable.memory_need, usable)
 
 
 def log_training(settings, task, schedule_steps, last_step):
