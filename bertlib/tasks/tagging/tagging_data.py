@@ -1,4 +1,4 @@
-"""Token tagging: reads files in CoNLL format, converts tags between schemes, makes windows.
+"""Token tagging: reads files in CoNLL format, converts tags between schemes, and makes windows.
 
 A file has one word in each line, and a blank line after each sentence. The word and its tag are in different
 columns of the line. An entity is a span of words with a type. A scheme encodes entities with a tag for each
