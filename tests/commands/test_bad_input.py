@@ -95,7 +95,7 @@ def test_pairs_are_refused_for_a_model_that_knows_one_segment(untrained, tiny_mo
             ("run_classifier.py", dict(task_name="mrpc", data_dir="data", do_train=True),
              "the examples of mrpc are pairs"),
             ("run_squad.py", dict(max_query_length=8), "each input is a question and a context"),
-            ("run_pretraining.py", dict(init_checkpoint=None, vocab_file=None, input_file="x"),
+            ("run_pretraining.py", dict(init_checkpoint=None, vocab_file=None, input_file="text.txt"),
              "an example of pre-training is a pair"),
             ("extract_features.py", dict(layers=-1, input_file="text.txt"), "line 2 of --input_file=")):
         refused = untrained.run(script, **{**untrained.row.base, **given})

@@ -7,7 +7,9 @@ import pytest
 from test_sentencepiece import train
 import tiny
 
+from bertlib.checkpoints.bert_config import variable_shapes
 from bertlib.tasks.squad import squad_answers, squad_data
+import modeling
 import tokenization
 
 # {context: answers to find in it}. Answers are inside of words, or contain several words. In some answers,
@@ -75,10 +77,15 @@ def test_an_answer_in_the_middle_of_a_piece_is_learned_with_the_whole_piece(tmp_
 
 def test_the_script_answers(run_script, squad_file, spm_model_file, tmp_path):
     size = len(tokenization.SentencePieceTokenizer(spm_model_file).vocab)
-    write_json(tmp_path / "config.json", {**tiny.CONFIG, "num_hidden_layers": 1, "vocab_size": size,
-                                          "max_position_embeddings": 64})
+    config = {**tiny.CONFIG, "num_hidden_layers": 1, "vocab_size": size, "max_position_embeddings": 64}
+    write_json(tmp_path / "config.json", config)
+    chance = np.random.default_rng(0)
+    shapes = {**variable_shapes(modeling.BertConfig.from_dict(config)), "cls/squad/output_bias": (2,),
+              "cls/squad/output_weights": (2, config["hidden_size"])}
+    tiny.write_tensorflow(tmp_path / "model.ckpt", {
+        name: chance.normal(0, 0.1, shape).astype(np.float32) for name, shape in shapes.items()})
     done = run_script("run_squad.py", bert_config_file="config.json", spm_model_file=spm_model_file,
-                      predict_file=squad_file, do_eval=True,
+                      predict_file=squad_file, do_eval=True, init_checkpoint="model.ckpt",
         max_seq_length=64, doc_stride=20, max_query_length=16, n_best_size=64, output_dir="out",
         num_workers=2)
     done.assert_success()

@@ -57,12 +57,12 @@ with stopping.request.being_awaited():
 
 @pytest.mark.parametrize("phase, moment, name", [
     ("do_eval", "Evaluating on", "SIGTERM"), ("do_predict", "Predicting", "SIGHUP")])
-def test_what_does_not_train_ends_at_once(phase, moment, name, untrained):
+def test_what_does_not_train_ends_at_once(phase, moment, name, copy):
     phases = dict.fromkeys(("do_train", "do_eval", "do_predict"), False)
-    finished = interrupt(untrained, moment, name, **{**phases, phase: True})
+    finished = interrupt(copy, moment, name, **{**phases, phase: True}, results_dir="later")
     assert finished.code == 128 + getattr(signal, name), finished
     assert finished.err.splitlines()[-1] == "run_classifier.py: terminated."
-    assert not {"eval_results.txt", "test_results.tsv"} & set(os.listdir(untrained.output))
+    assert not {"eval_results.txt", "test_results.tsv"} & set(os.listdir(copy.directory / "later"))
 
 
 def test_features_that_were_half_written_are_gone(untrained):
