@@ -20,7 +20,6 @@ _EXAMPLES, _SHOWN_CHARACTERS = 3, 30
 # least `_FEWEST_TEXTS` of them. Ordinary words in brackets, such as "[sic]", are rarer.
 _MARKER_SHARE, _FEWEST_TEXTS, _SHOWN_TEXT = 0.05, 3, 80
 _BRACKETED = re.compile(r"\[/?[^\W\d][\w:-]*\]")
-
 _SPECIAL = ("[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]")
 
 

@@ -83,8 +83,8 @@ def bag_of_words(settings, target, train, splits):
     else:
         is_pair = any(example.text_b for example in train)
         rows = fingerprints.draw([(texts, target.encode_label(example.label))
-                                for example, texts in zip(train, _texts(train, is_pair))], _MAX_ROWS,
-                               lambda row: fingerprints.hash_values(*row))
+                                  for example, texts in zip(train, _texts(train, is_pair))], _MAX_ROWS,
+                                 lambda row: fingerprints.hash_values(*row))
         texts, labels = zip(*rows)
         code, output, errors = _run({
             "cpu_seconds": limit, "texts": texts, "labels": labels,

@@ -86,6 +86,8 @@ def test_record(row, trained):
 def _classification(rows, values, labels):
     true, answers = zip(*((line["label"], line["prediction"]) for line in rows))
     assert values["eval_accuracy"] == pytest.approx(sklearn_metrics.accuracy_score(true, answers))
+    assert values["eval_confusion_matrix"] == sklearn_metrics.confusion_matrix(
+        true, answers, labels=labels).tolist()
 
 
 def _multilabel(rows, values, names):
@@ -141,7 +143,8 @@ def test_scores(row, trained):
     assert rows
     path = trained.output / "labels.txt"
     labels = path.read_text().splitlines() if path.exists() else None
-    SCORES[row.task](rows, scores(trained.output, row), labels)
+    more = json.loads((trained.output / "eval_results.json").read_text())  # such as a confusion matrix
+    SCORES[row.task](rows, {**more, **scores(trained.output, row)}, labels)
 
 
 @promises.of("prediction")

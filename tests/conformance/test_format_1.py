@@ -5,9 +5,10 @@ training of the regression was stopped at its step 3; its folder `expected` has 
 training.
 """
 
+import re
 import tarfile
 
-from helpers import ROOT
+from helpers import ROOT, read_json
 import pytest
 from rows import ROWS, Workspace
 import runs
@@ -35,14 +36,19 @@ def workspace(unpacked, folder, scripts, tmp_path):
 
 
 def numbers(path):
-    """Returns {name: number} of a file with lines "name = value". Files of format 1 have a matrix, too."""
+    """Returns {name: numbers} of a file with lines "name = value"."""
     pairs = (line.partition(" = ")[::2] for line in path.read_text().splitlines())
-    return {name: float(text) for name, text in pairs if name != "eval_confusion_matrix"}
+    return {name: [float(number) for number in re.findall(r"-?[\d.]+(?:e-?\d+)?", text)]
+            for name, text in pairs}
 
 
 def assert_same_results(found, expected):
+    values = numbers(found)
+    matrix = read_json(found.with_suffix(".json")).get("eval_confusion_matrix")
+    if matrix:  # only the text files of format 1 have it, too
+        values["eval_confusion_matrix"] = [float(number) for row in matrix for number in row]
     # Another processor rounds otherwise.
-    assert numbers(found) == {name: pytest.approx(values, rel=1e-4, abs=1e-4)
+    assert values == {name: pytest.approx(values, rel=1e-4, abs=1e-4)
                               for name, values in numbers(expected).items()}
 
 
