@@ -176,10 +176,10 @@ def train_peer(arguments, data, seeds):
             values = {f"eval_{name}": value for name, value in found.items()}
             os.makedirs(directory, exist_ok=True)
             files.write_text(os.path.join(directory, "eval_results.json"), json.dumps(values))
-        row = run_rows.Row({})
+        run = run_rows.Run({})
         results = OutputDirectory(directory).results()
-        run_rows.of_ended_run(row, child_processes.Outcome(run_rows.DONE), results, metric)
-        runs.append(as_run(data, HUGGING_FACE, seed, row.status, row.message, row.value(metric)))
+        run_rows.set_result(run, child_processes.Outcome(run_rows.DONE), results, metric)
+        runs.append(as_run(data, HUGGING_FACE, seed, run.status, run.message, run.value(metric)))
     return runs
 
 

@@ -36,30 +36,30 @@ def compare(directories, metric=None):
         or other settings than the seed that have no value in common.
     """
     sweeps = list(map(sweep_directory.SweepDirectory.read, directories))
-    ended = [sweep.ended_rows() for sweep in sweeps]
-    open_runs = [len(sweep.runs) - len(rows) for sweep, rows in zip(sweeps, ended)]
-    for directory, rows, count in zip(directories, ended, open_runs):
-        if not any(row.status == run_rows.DONE for _, row in rows):
-            raise ValueError(f"{directory} has no finished run: {len(rows)} failed or diverged, and {count} "
+    ended = [sweep.ended_runs() for sweep in sweeps]
+    open_runs = [len(sweep.runs) - len(runs) for sweep, runs in zip(sweeps, ended)]
+    for directory, runs, count in zip(directories, ended, open_runs):
+        if not any(run.status == run_rows.DONE for run in runs):
+            raise ValueError(f"{directory} has no finished run: {len(runs)} failed or diverged, and {count} "
                              "have not ended. Wait for the sweep, or run its command again.")
-    name = _choose_metric(metric, [{name for _, row in rows for name in row.metrics} for rows in ended],
+    name = _choose_metric(metric, [{name for run in runs for name in run.metrics} for runs in ended],
                           directories)
-    used = [[(run, row.value(name)) for run, row in rows if row.value(name) is not None] for rows in ended]
-    for directory, rows in zip(directories, used):
-        if not rows:
+    used = [[run for run in runs if run.value(name) is not None] for runs in ended]
+    for directory, runs in zip(directories, used):
+        if not runs:
             raise ValueError(f"{directory} has no finished run with the metric {name}. Continue the sweep, "
                              "or pass another --metric.")
-    records = [[OutputDirectory(sweep.output_dir(run)).record or {} for run, _ in rows]
-               for sweep, rows in zip(sweeps, used)]
-    _check_same_evaluation(name, [sweep.output_dir(rows[0][0]) for sweep, rows in zip(sweeps, used)],
+    records = [[OutputDirectory(sweep.output_dir(run)).record or {} for run in runs]
+               for sweep, runs in zip(sweeps, used)]
+    _check_same_evaluation(name, [sweep.output_dir(runs[0]) for sweep, runs in zip(sweeps, used)],
                            [of_sweep[0] for of_sweep in records])
-    settings = [[_settings(sweep, run, record) for (run, _), record in zip(rows, of_sweep)]
-                for sweep, rows, of_sweep in zip(sweeps, used, records)]
+    settings = [[_settings(sweep, run, record) for run, record in zip(runs, of_sweep)]
+                for sweep, runs, of_sweep in zip(sweeps, used, records)]
     compared = _find_compared(settings)
-    keys = list(dict.fromkeys(name for rows in used for run, _ in rows for name in run.settings
+    keys = list(dict.fromkeys(name for runs in used for run in runs for name in run.settings
                               if name not in compared))
-    groups = [{tuple(map(of_run.get, keys)): value for of_run, (_, value) in zip(of_sweep, rows)}
-              for of_sweep, rows in zip(settings, used)]
+    groups = [{tuple(map(of_run.get, keys)): run.value(name) for of_run, run in zip(of_sweep, runs)}
+              for of_sweep, runs in zip(settings, used)]
     common = [key for key in groups[0] if key in groups[1]]
     if not common:
         _refuse_other_settings(directories, groups, keys)

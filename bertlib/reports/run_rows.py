@@ -1,26 +1,33 @@
-"""Contains the class for the result of a run in a sweep. Ranks the runs, and computes statistics of their
+"""Contains the class for a run of a sweep and its result. Ranks the runs, and computes statistics of their
 results."""
 
 import dataclasses
+import functools
+import hashlib
 import math
+import re
 
 import numpy as np
 
 from bertlib.runs import best_weights
+from bertlib.system import files
 
-DONE, DIVERGED, FAILED, RUNNING = "finished", "diverged", "failed", "running"
+NEW, DONE, DIVERGED, FAILED, RUNNING = "new", "finished", "diverged", "failed", "running"
 NOT_REPEATED = DONE, DIVERGED  # runs with one of these statuses are not repeated
 # If a finished run learned nothing, its message begins with this word.
 DEGENERATE = "Degenerate"
+# Longest name of a run's directory, without its hash. The names of the run's files add a suffix of up to 13
+# bytes, such as ".json.partial", and file systems limit names to 255 bytes.
+_MAX_NAME, _MAX_NAME_BYTES = 150, 230
 
 
 @dataclasses.dataclass
-class Row:
-    """The result of a run.
+class Run:
+    """A run of a sweep, and its result.
 
     Attributes:
-      settings: {flag: value as text}.
-      status: DONE, DIVERGED, FAILED or RUNNING.
+      settings: {flag: value as text}, in the order of the grid.
+      status: NEW, RUNNING, DONE, DIVERGED or FAILED.
       metrics: {name: number}, the results of the evaluation. A number that is not finite is None.
       seconds: total time of the run. If the run was started several times, the times of all starts are added.
       message: the error message of a failed or diverged run, or a warning about the results.
@@ -28,44 +35,53 @@ class Row:
     """
 
     settings: dict
-    status: str = RUNNING
+    status: str = NEW
     metrics: dict = dataclasses.field(default_factory=dict)
     seconds: float = 0.0
     message: str = ""
     started: float = 0.0
+
+    @functools.cached_property
+    def name(self):
+        """Name of the run's directory. It does not depend on the order of the settings."""
+        exact = ".".join(f"{name}={value}" for name, value in sorted(self.settings.items()))
+        readable = files.cut_name(re.sub(r"[^\w.+=-]", "_", exact)[:_MAX_NAME], _MAX_NAME_BYTES)
+        if readable != exact:
+            readable += "." + hashlib.blake2b(exact.encode(), digest_size=4).hexdigest()
+        return readable
 
     def value(self, metric):
         """Returns the value of a metric; None if the run has no finite value."""
         return self.metrics.get(metric) if self.status == DONE else None
 
 
-def of_ended_run(row, outcome, results, metric):
-    """Sets the status, the metrics and the message in the row of a run that has ended.
+def set_result(run, outcome, results, metric):
+    """Sets the status, the metrics and the message of a run that has ended.
 
     A run diverged if the training stopped because the loss or the gradients were not finite. A run also
     diverged if the value of the metric in the evaluation is not a finite number.
 
     Args:
-      row: the `Row`.
+      run: the `Run`.
       outcome: the `child_processes.Outcome` of the run.
       results: {metric: value}, the content of eval_results.json; None if there are none.
       metric: name of the metric of the sweep.
     """
     if outcome.exit_code:
-        row.status = DIVERGED if outcome.outcome == DIVERGED else FAILED
-        row.message = outcome.message or f"The process ended with the exit code {outcome.exit_code}."
+        run.status = DIVERGED if outcome.outcome == DIVERGED else FAILED
+        run.message = outcome.message or f"The process ended with the exit code {outcome.exit_code}."
         return
     if results is None:
-        row.status, row.message = FAILED, ("The run wrote no eval_results.json. Add --do_eval=true to the "
+        run.status, run.message = FAILED, ("The run wrote no eval_results.json. Add --do_eval=true to the "
                                            "training command.")
         return
-    row.metrics = {name: value if value is not None and math.isfinite(value) else None
+    run.metrics = {name: value if value is not None and math.isfinite(value) else None
                    for name, value in results.items() if value is None or isinstance(value, int | float)}
-    row.status, row.message = DONE, ""
-    if metric in row.metrics and row.metrics[metric] is None:
-        row.status, row.message = DIVERGED, f"{metric} is not a finite number."
+    run.status, run.message = DONE, ""
+    if metric in run.metrics and run.metrics[metric] is None:
+        run.status, run.message = DIVERGED, f"{metric} is not a finite number."
     else:
-        row.message = _degeneracy(results.get("eval_confusion_matrix"))
+        run.message = _degeneracy(results.get("eval_confusion_matrix"))
 
 
 def _degeneracy(matrix):
@@ -90,12 +106,12 @@ def _degeneracy(matrix):
 # --- Ranks and statistics --------------------------------------------------------------------------------
 
 
-def by_rank(rows, metric):
-    """Returns the rows that have a value of the metric, the best row first. Rows with equal values keep their
+def by_rank(runs, metric):
+    """Returns the runs that have a value of the metric, the best run first. Runs with equal values keep their
     order."""
     sign = 1 if best_weights.is_lower_better(metric) else -1
-    ranked = [row for row in rows if row.value(metric) is not None]
-    return sorted(ranked, key=lambda row: sign * row.value(metric))
+    ranked = [run for run in runs if run.value(metric) is not None]
+    return sorted(ranked, key=lambda run: sign * run.value(metric))
 
 
 def ranks(ranked, metric):
@@ -106,8 +122,8 @@ def ranks(ranked, metric):
       metric: name of the metric.
     """
     found = {}
-    for number, row in enumerate(ranked, 1):
-        found.setdefault(row.value(metric), number)
+    for number, run in enumerate(ranked, 1):
+        found.setdefault(run.value(metric), number)
     return found
 
 

@@ -1,6 +1,6 @@
 """Reads and writes the directory of a sweep: sweep.json, sweep.csv, and the files of each run.
 
-The files of a run are its result (a "row" in JSON), its log, and its output directory.
+The files of a run are its result (a file in `rows`), its log, and its output directory.
 """
 
 import csv
@@ -13,7 +13,6 @@ from absl import logging
 
 from bertlib.checkpoints import checkpoint_files
 from bertlib.reports import run_rows
-from bertlib.reports import sweep_grid as grids
 from bertlib.runs import output_files
 from bertlib.runs.input_paths import absolute_paths
 from bertlib.system import files
@@ -70,14 +69,14 @@ class SweepDirectory:
         if changed:
             raise ValueError(f"--sweep_dir={self.path} contains a sweep with another training command: "
                              f"{'; '.join(changed)}. Pass another --sweep_dir, or the same command.")
-        self._runs = {run.name: run for run in map(grids.make_run, stored["runs"])}
+        self._runs = {run.name: run for run in map(run_rows.Run, stored["runs"])}
 
     def add(self, runs):
         """Adds runs to the sweep, and writes sweep.json."""
-        new = {run.name: run for run in runs if run.name not in self._runs}
         for folder in ("runs", "logs", "rows"):
             files.make_directories(os.path.join(self.path, folder))
-        self._runs.update(new)
+        for run in runs:
+            self._runs.setdefault(run.name, run)
         content = {"format": _FORMAT, "script": self._script, "flags": self.base,
                    "working_directory": os.getcwd(), "runs": [run.settings for run in self._runs.values()]}
         files.write_json(os.path.join(self.path, RECORD), content, indent=2)
@@ -101,39 +100,38 @@ class SweepDirectory:
         """Returns the path of the log of a run."""
         return os.path.join(self.path, "logs", f"{run.name}.log")
 
-    def row(self, run):
-        """Returns the stored `run_rows.Row` of a run; None if the run was never started. If the output
-        directory of an ended run was removed, the run counts as never started."""
-        path = self._row_path(run)
-        row = run_rows.Row(**files.read_json_object(path)) if files.exists(path) else None
-        is_removed = row and row.status in run_rows.NOT_REPEATED and not files.is_directory(
-            self.output_dir(run))
-        return None if is_removed else row
+    def load(self, run):
+        """Returns a run with its stored result. If the output directory of an ended run was removed, the run
+        is new."""
+        path = self._result_path(run)
+        found = run_rows.Run(**files.read_json_object(path)) if files.exists(path) else run
+        is_removed = found.status in run_rows.NOT_REPEATED and not files.is_directory(self.output_dir(run))
+        return run_rows.Run(run.settings) if is_removed else found
 
-    def write_row(self, run, row):
-        """Stores the row of a run."""
-        files.write_json(self._row_path(run), dataclasses.asdict(row), indent=2)
+    def store(self, run):
+        """Stores the result of a run."""
+        files.write_json(self._result_path(run), dataclasses.asdict(run), indent=2)
 
-    def _row_path(self, run):
+    def _result_path(self, run):
         return os.path.join(self.path, "rows", f"{run.name}.json")
 
-    def ended_rows(self):
-        """Returns a list of (run, row) for the runs that have ended, including failed runs."""
-        rows = ((run, self.row(run)) for run in self.runs)
-        return [(run, row) for run, row in rows if row and row.status != run_rows.RUNNING]
+    def ended_runs(self):
+        """Returns the list of the runs that have ended, including failed runs."""
+        return [run for run in map(self.load, self.runs)
+                if run.status not in (run_rows.NEW, run_rows.RUNNING)]
 
     def write_table(self):
         """Writes sweep.csv, with a row for each run that has ended."""
-        ended = self.ended_rows()
-        names = list(dict.fromkeys(name for run, _ in ended for name in run.settings))
-        metrics = sorted({name for _, row in ended for name in row.metrics})
+        ended = self.ended_runs()
+        names = list(dict.fromkeys(name for run in ended for name in run.settings))
+        metrics = sorted({name for run in ended for name in run.metrics})
         table = io.StringIO()
         writer = csv.writer(table, lineterminator="\n")
         writer.writerow([*_FIRST, *names, *metrics, *_LAST])
-        for number, (run, row) in enumerate(ended, 1):
+        for number, run in enumerate(ended, 1):
             writer.writerow([number, *(run.settings.get(name, "") for name in names),
-                             *(row.metrics.get(name) for name in metrics), row.status,
-                             f"{row.seconds:.1f}", row.message, self.output_dir(run)])
+                             *(run.metrics.get(name) for name in metrics), run.status,
+                             f"{run.seconds:.1f}", run.message, self.output_dir(run)])
         files.write_text(os.path.join(self.path, TABLE), table.getvalue())
 
     def remove_checkpoints(self, keep, metric):
@@ -148,20 +146,19 @@ class SweepDirectory:
         """
         if keep == "all":
             return
-        ended = [(run, row) for run, row in self.ended_rows() if row.status in run_rows.NOT_REPEATED]
+        ended = [run for run in self.ended_runs() if run.status in run_rows.NOT_REPEATED]
         kept = None
         if keep == "best":
-            ranked = [self.output_dir(grids.make_run(row.settings))
-                      for row in run_rows.by_rank([row for _, row in ended], metric)]
+            ranked = list(map(self.output_dir, run_rows.by_rank(ended, metric)))
             kept = next((path for path in ranked if _list_checkpoints(path)), None)
             if ranked and kept != ranked[0]:
                 _warn_once(f"{ranked[0]} is the best run by {metric}, but it has no checkpoint. " + (
                     f"The checkpoints of {kept} are kept." if kept else "No run has a checkpoint."))
             if kept is None:
                 return
-        for run, _ in ended:
-            if self.output_dir(run) != kept:
-                _remove_checkpoints(self.output_dir(run))
+        for output_dir in map(self.output_dir, ended):
+            if output_dir != kept:
+                _remove_checkpoints(output_dir)
 
 
 def _read_record(path):

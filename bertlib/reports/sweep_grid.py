@@ -3,27 +3,10 @@
 import hashlib
 import itertools
 import math
-import re
-from typing import NamedTuple
 
-from bertlib.system import files
+from bertlib.reports.run_rows import Run
 
 _MAX_RUNS = 10_000
-# Longest name of a run's directory, without its hash. The names of the run's files add a suffix of up to 13
-# bytes, such as ".json.partial", and file systems limit names to 255 bytes.
-_MAX_NAME, _MAX_NAME_BYTES = 150, 230
-
-
-class Run(NamedTuple):
-    """Describes a run of a sweep.
-
-    Attributes:
-      name: name of the run's directory.
-      settings: {flag: value as text}, in the order of the grid.
-    """
-
-    name: str
-    settings: dict[str, str]
 
 
 def parse(texts, parse_value):
@@ -67,7 +50,7 @@ def parse(texts, parse_value):
 
 
 def list_runs(grid, samples, sample_seed):
-    """Returns the runs of a grid, in the order of the grid. The value of the last flag changes fastest.
+    """Returns the `Run`s of a grid, in the order of the grid. The value of the last flag changes fastest.
 
     Args:
       grid: the result of `parse`.
@@ -82,7 +65,7 @@ def list_runs(grid, samples, sample_seed):
     if number > _MAX_RUNS:
         raise ValueError(f"The grid has {number:,} runs. A sweep can have at most {_MAX_RUNS:,}. Remove some "
                          "values.")
-    runs = [make_run(dict(zip(grid, values))) for values in itertools.product(*grid.values())]
+    runs = [Run(dict(zip(grid, values))) for values in itertools.product(*grid.values())]
     if samples is None:
         return runs
     if samples > len(runs):
@@ -94,12 +77,3 @@ def list_runs(grid, samples, sample_seed):
 
     sample = {run.name for run in sorted(runs, key=drawn)[:samples]}
     return [run for run in runs if run.name in sample]
-
-
-def make_run(settings):
-    """Returns the `Run` with the given settings. Its name does not depend on the order of the settings."""
-    exact = ".".join(f"{name}={value}" for name, value in sorted(settings.items()))
-    readable = files.cut_name(re.sub(r"[^\w.+=-]", "_", exact)[:_MAX_NAME], _MAX_NAME_BYTES)
-    if readable != exact:
-        readable += "." + hashlib.blake2b(exact.encode(), digest_size=4).hexdigest()
-    return Run(readable, settings)

@@ -40,7 +40,7 @@ def run(sweep, directory, runs):
     Args:
       sweep: a `Sweep`.
       directory: the `sweep_directory.SweepDirectory`.
-      runs: list of `sweep_grid.Run`, the runs of the grid.
+      runs: list of `run_rows.Run`, the runs of the grid.
 
     Returns:
       the number of runs in `runs` that failed.
@@ -53,8 +53,7 @@ def run(sweep, directory, runs):
     files.make_directories(directory.path)
     lock = os.path.join(directory.path, "children.lock")
     with locks.lock_directory(directory.path), child_jobs.no_other_children(lock) as descriptor:
-        complete = {each.name for each, row in directory.ended_rows() if row.status in run_rows.NOT_REPEATED}
-        missing = [each for each in runs if each.name not in complete]
+        missing = [each for each in runs if directory.load(each).status not in run_rows.NOT_REPEATED]
         if missing:
             recorded_inputs.check_unchanged(map(directory.output_dir, directory.runs))
         else:
@@ -69,28 +68,23 @@ def run(sweep, directory, runs):
         for each, child, log_start in child_jobs.run_all(
                 missing, lambda each: _prepare(sweep, directory, each), sweep.slots, descriptor):
             left -= 1
-            row = _record(sweep, directory, each, child, log_start)
-            _log(sweep, directory, each, row, left)
+            _log(sweep, directory, _record(sweep, directory, each, child, log_start), left)
             _check_metric(sweep, directory)
             _write_results(sweep, directory)
-    ended = list(directory.ended_rows())
-    for best in run_rows.by_rank([row for _, row in ended], sweep.metric)[:1]:
-        path = directory.output_dir(next(each for each, row in ended if row is best))
-        logging.info("The best run by %s: %s.", sweep.metric, path)
-    failed = {each.name for each, row in ended if row.status == run_rows.FAILED}
-    return sum(each.name in failed for each in runs)
+    for best in run_rows.by_rank(directory.ended_runs(), sweep.metric)[:1]:
+        logging.info("The best run by %s: %s.", sweep.metric, directory.output_dir(best))
+    return sum(directory.load(each).status == run_rows.FAILED for each in runs)
 
 
 def _prepare(sweep, directory, each):
-    """Stores the `run_rows.Row` of a run that is about to start. Returns (the run's command, the path of its
-    log)."""
-    row, log = directory.row(each), directory.log(each)
-    seconds = row.seconds if row else 0.0
-    if row and row.status == run_rows.RUNNING and os.path.exists(log):
+    """Stores that a run is about to start. Returns (the run's command, the path of its log)."""
+    before, log = directory.load(each), directory.log(each)
+    seconds = before.seconds
+    if before.status == run_rows.RUNNING and os.path.exists(log):
         # The sweep was killed during this run, so it is unknown when the run ended. The run ended shortly
         # after the last change of its log. So the time of this change is used.
-        seconds += max(0.0, os.path.getmtime(log) - row.started)
-    directory.write_row(each, run_rows.Row(each.settings, seconds=seconds, started=time.time()))
+        seconds += max(0.0, os.path.getmtime(log) - before.started)
+    directory.store(run_rows.Run(each.settings, run_rows.RUNNING, seconds=seconds, started=time.time()))
     flags = [f"--{name}={value}" for name, value in each.settings.items()]
     if sweep.shares_features:
         flags.append(f"--features_cache={directory.features_cache}")
@@ -99,22 +93,22 @@ def _prepare(sweep, directory, each):
 
 
 def _record(sweep, directory, ended, child, log_start):
-    """Stores and returns the row of a run that has ended. For the arguments see `child_jobs.run_all`."""
-    row, outcome, results = directory.row(ended), child.outcome, None
-    row.seconds += child.ended - child.started
+    """Stores and returns a run that has ended. For the arguments see `child_jobs.run_all`."""
+    found, outcome, results = directory.load(ended), child.outcome, None
+    found.seconds += child.ended - child.started
     try:
         if outcome.exit_code:
             outcome = _with_message(sweep.script, child, directory.log(ended), log_start)
         else:
             results = OutputDirectory(directory.output_dir(ended)).read_results()
-            complete = [directory.output_dir(each) for each, other in directory.ended_rows()
-                        if other.status in run_rows.NOT_REPEATED]
+            complete = [directory.output_dir(each) for each in directory.ended_runs()
+                        if each.status in run_rows.NOT_REPEATED]
             recorded_inputs.check_equal([*complete, directory.output_dir(ended)])
     except (OSError, ValueError) as problem:
         outcome = child_processes.Outcome("failed", 1, str(problem))
-    run_rows.of_ended_run(row, outcome, results, sweep.metric)
-    directory.write_row(ended, row)
-    return row
+    run_rows.set_result(found, outcome, results, sweep.metric)
+    directory.store(found)
+    return found
 
 
 def _with_message(script, child, log, log_start):
@@ -131,10 +125,10 @@ def _with_message(script, child, log, log_start):
 
 def _write_results(sweep, directory):
     """Removes the checkpoints that --keep_checkpoints does not keep, and writes sweep.csv and sweep.html. If
-    one of these actions fails, a warning is logged. The sweep continues, because the rows of the runs are
-    already stored."""
+    one of these actions fails, a warning is logged. The sweep continues, because the results of the runs
+    are already stored."""
     def write_page():
-        sweep_page.write_page(os.path.join(directory.path, sweep_directory.PAGE), directory.ended_rows(),
+        sweep_page.write_page(os.path.join(directory.path, sweep_directory.PAGE), directory.ended_runs(),
                               sweep.metric, len(directory.runs), sweep.script, directory.base)
 
     for action in (lambda: directory.remove_checkpoints(sweep.keep, sweep.metric), directory.write_table,
@@ -148,28 +142,28 @@ def _write_results(sweep, directory):
 def _check_metric(sweep, directory):
     """Raises a ValueError if a finished run has no value of the metric. Must be called before
     `_write_results`, which removes checkpoints by the ranks of the runs."""
-    for _, row in directory.ended_rows():
-        if row.status == run_rows.DONE and sweep.metric not in row.metrics:
+    for each in directory.ended_runs():
+        if each.status == run_rows.DONE and sweep.metric not in each.metrics:
             raise ValueError(f"--metric={sweep.metric}: the runs have no such metric. Pass one of their "
-                             f"metrics: {', '.join(sorted(row.metrics))}. Finished runs are not repeated.")
+                             f"metrics: {', '.join(sorted(each.metrics))}. Finished runs are not repeated.")
 
 
-def _log(sweep, directory, each, row, left):
+def _log(sweep, directory, each, left):
     """Logs the result of a run with a warning about it, its rank, and the remaining time."""
-    ended = [row for _, row in directory.ended_rows()]
-    value, result = row.value(sweep.metric), row.status
+    ended = directory.ended_runs()
+    value, result = each.value(sweep.metric), each.status
     if value is not None:
         ranked = run_rows.by_rank(ended, sweep.metric)
         rank = run_rows.ranks(ranked, sweep.metric)[value]
         result = f"{sweep.metric} {value:.6g}, rank {rank} of {len(ranked)}"
-    result += f". {row.message}" if row.message else "."
-    times = [row.seconds for row in ended if row.status == run_rows.DONE]
+    result += f". {each.message}" if each.message else "."
+    times = [other.seconds for other in ended if other.status == run_rows.DONE]
     rest = f" {terminal.counted(left, 'run')} to go"
     if times and left:
         seconds = sum(times) / len(times) * -(-left // len(sweep.slots))
         rest += f", about {_duration(seconds)}"
     logging.info("%s: %s %s.%s.", ", ".join(f"{name} {text}" for name, text in each.settings.items()),
-                 result, _duration(row.seconds), rest)
+                 result, _duration(each.seconds), rest)
 
 
 def _duration(seconds):

@@ -18,35 +18,34 @@ def write_page(path, ended, metric, planned, script, base):
 
     Args:
       path: the file.
-      ended: list of (`sweep_grid.Run`, `run_rows.Row`), the runs that have ended.
+      ended: list of `run_rows.Run`, the runs that have ended.
       metric: name of the metric.
       planned: number of all runs of the sweep.
       script: name of the training command.
       base: {flag: value as text}, the flags that all runs share.
     """
-    rows = [row for _, row in ended]
-    ranked = run_rows.by_rank(rows, metric)
-    settings = list(dict.fromkeys(name for row in rows for name in row.settings))
+    ranked = run_rows.by_rank(ended, metric)
+    settings = list(dict.fromkeys(name for run in ended for name in run.settings))
     ranks = run_rows.ranks(ranked, metric)
     is_lower_better = best_weights.is_lower_better(metric)
-    expected = list(enumerate(run_rows.expected_best([row.value(metric) for row in ranked], is_lower_better),
+    expected = list(enumerate(run_rows.expected_best([run.value(metric) for run in ranked], is_lower_better),
                               1))
     files.write_text(path, report_page.render("sweep.html", {
         "title": f"Sweep of {script}: {metric}", "charts": charts, "most_groups": _MAX_STRIPS,
-        "rows": rows, "planned": planned, "metric": metric, "is_lower_better": is_lower_better,
+        "runs": ended, "planned": planned, "metric": metric, "is_lower_better": is_lower_better,
         "best": ranked and f"{ranked[0].value(metric):.6g}: " + "; also ".join(
-            _describe(row.settings) for row in ranked if ranks[row.value(metric)] == 1),
+            _describe(run.settings) for run in ranked if ranks[run.value(metric)] == 1),
         "statuses": (run_rows.DONE, run_rows.DIVERGED, run_rows.FAILED),
         "by_setting": _by_setting(ranked, settings, metric),
         "by_seed": _by_seed(ranked, settings, metric, is_lower_better),
         "expected": expected,
         "shown": [[str(k), value] for k, value in expected if k in (*_SHOWN_COUNTS, len(expected))],
-        "problems": [[_describe(row.settings), row.status, row.message[:report_page.TEXT_CHARACTERS]]
-                     for row in rows if row.message],
+        "problems": [[_describe(run.settings), run.status, run.message[:report_page.TEXT_CHARACTERS]]
+                     for run in ended if run.message],
         "settings": settings,
-        "ranking": [[str(ranks[row.value(metric)]),
-                     *(_notation(row.settings.get(name, "")) for name in settings),
-                     row.value(metric), report_page.number(row.seconds, 1)] for row in ranked],
+        "ranking": [[str(ranks[run.value(metric)]),
+                     *(_notation(run.settings.get(name, "")) for name in settings),
+                     run.value(metric), report_page.number(run.seconds, 1)] for run in ranked],
         "base": [[f"--{name}", value] for name, value in base.items() if name not in settings]}))
 
 
@@ -64,12 +63,12 @@ def _describe(settings, without=()):
                      if name not in without)
 
 
-def _strips(rows, label_of, metric):
-    """Groups rows by the label that `label_of` returns. Returns a list of (label, values of the metric), one
-    for each group. The groups are in the order of their first rows."""
+def _strips(runs, label_of, metric):
+    """Groups runs by the label that `label_of` returns. Returns a list of (label, values of the metric), one
+    for each group. The groups are in the order of their first runs."""
     groups = {}
-    for row in rows:
-        groups.setdefault(label_of(row), []).append(row.value(metric))
+    for run in runs:
+        groups.setdefault(label_of(run), []).append(run.value(metric))
     return list(groups.items())
 
 
@@ -78,7 +77,7 @@ def _by_setting(ranked, settings, metric):
     metrics of the runs with one value of the setting."""
     found = []
     for name in settings:
-        strips = _strips(ranked, lambda row, name=name: _notation(row.settings.get(name, "not in the grid")),
+        strips = _strips(ranked, lambda run, name=name: _notation(run.settings.get(name, "not in the grid")),
                          metric)
         if len(strips) > 1 and name not in SEEDS:
             found.append((name, sorted(strips, key=lambda strip: _order(strip[0]))))
@@ -96,7 +95,7 @@ def _order(text):
 def _by_seed(ranked, settings, metric, is_lower_better):
     """Returns (strips, rows of the table) of the runs that differ only in their seed, the best mean first.
     The lists are empty if no two runs differ only in their seed."""
-    strips = _strips(ranked, lambda row: _describe(row.settings, SEEDS) or "all runs", metric)
+    strips = _strips(ranked, lambda run: _describe(run.settings, SEEDS) or "all runs", metric)
     if not {*SEEDS} & {*settings} or all(len(values) == 1 for _, values in strips):
         return [], []
     strips.sort(key=lambda strip: np.mean(strip[1]) * (1 if is_lower_better else -1))

@@ -134,17 +134,17 @@ def test_each_run_has_a_row_and_only_the_best_keeps_its_weights(directory, caplo
     ({"m": 0.3, "eval_confusion_matrix": [[1, 4], [3, 2]]}, "finished", "3 of 10 predictions are right"),
     ({"m": 0.9, "eval_confusion_matrix": [[5, 0], [1, 4]]}, "finished", "")])
 def test_the_results_of_a_run_decide_its_status(results, status, message):
-    row = run_rows.Row({})
-    run_rows.of_ended_run(row, child_processes.Outcome("finished", 0, ""), results, "m")
-    assert row.status == status and message in row.message and bool(message) == bool(row.message)
+    run = run_rows.Run({})
+    run_rows.set_result(run, child_processes.Outcome("finished", 0, ""), results, "m")
+    assert run.status == status and message in run.message and bool(message) == bool(run.message)
 
 
 @pytest.mark.parametrize("value", ["/data/" + "好" * 80 + "/train.tsv", "é" * 149])
 def test_a_long_value_in_any_script_is_the_name_of_a_directory(value):
-    names = {sweep_grid.make_run({"train_file": value + end}).name for end in "ab"}
+    names = {run_rows.Run({"train_file": value + end}).name for end in "ab"}
     assert len(names) == 2 and all(len(f"{name}.json.partial".encode()) <= 255 for name in names)
     # The names of other runs are those of earlier versions.
-    assert sweep_grid.make_run({"b": "好" * 40, "a": "1"}).name == "a=1.b=" + "好" * 40
+    assert run_rows.Run({"b": "好" * 40, "a": "1"}).name == "a=1.b=" + "好" * 40
 
 
 def test_runs_with_other_examples_another_module_or_another_vocabulary_are_not_compared(directory, data):
@@ -334,24 +334,24 @@ def test_expected_best_is_the_mean_over_all_draws(lower):
 
 
 def test_equal_values_have_the_same_rank():
-    rows = [run_rows.Row({}, run_rows.DONE, {"m": value}) for value in (0.5, 0.7, 0.5, None, 0.4)]
-    assert run_rows.ranks(run_rows.by_rank(rows, "m"), "m") == {0.7: 1, 0.5: 2, 0.4: 4}
+    runs = [run_rows.Run({}, run_rows.DONE, {"m": value}) for value in (0.5, 0.7, 0.5, None, 0.4)]
+    assert run_rows.ranks(run_rows.by_rank(runs, "m"), "m") == {0.7: 1, 0.5: 2, 0.4: 4}
 
 
 @pytest.mark.parametrize("metric, is_lower", [
     ("loss", True), ("perplexity", True), ("eval_rmse", True), ("f1", False), ("eval_lossless", False),
     ("eval_recall_loss", False)])
 def test_of_losses_and_errors_the_lower_value_is_better(metric, is_lower):
-    rows = [run_rows.Row({}, run_rows.DONE, {metric: value}) for value in (0.5, 0.25)]
-    assert run_rows.by_rank(rows, metric)[0].value(metric) == (0.25 if is_lower else 0.5)
+    runs = [run_rows.Run({}, run_rows.DONE, {metric: value}) for value in (0.5, 0.25)]
+    assert run_rows.by_rank(runs, metric)[0].value(metric) == (0.25 if is_lower else 0.5)
     assert best_weights.choose_best(metric, [(1, 0.5), (2, 0.25)])[0] == (2 if is_lower else 1)
 
 
 def test_the_page_names_ties_and_writes_rates_in_one_notation(tmp_path):
     """The ranks come first."""
-    rows = [(None, run_rows.Row({"learning_rate": rate, "seed": "12345678"}, run_rows.DONE, {"m": value}))
+    runs = [run_rows.Run({"learning_rate": rate, "seed": "12345678"}, run_rows.DONE, {"m": value})
             for rate, value in (("2e-5", 0.5), ("0.00003", 0.75), ("5.0e-05", 0.75))]
-    sweep_page.write_page(str(tmp_path / "page.html"), rows, "m", 3, "train.py", {})
+    sweep_page.write_page(str(tmp_path / "page.html"), runs, "m", 3, "train.py", {})
     page = (tmp_path / "page.html").read_text().replace("\u00a0", " ")
     assert ("The best m is 0.75: learning_rate 3e-05, seed 12345678; also learning_rate 5e-05, seed 12345678."
             in page)
