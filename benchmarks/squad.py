@@ -129,7 +129,7 @@ def cpu_seconds(command):
 def stored(path, length, is_training):
     """Returns the windows in a TFRecord file as {name: int64 array}."""
     fields = squad_data.feature_fields(length, is_training)
-    records = input_pipeline.RecordFile(path, fields)
+    records = input_pipeline.RecordFiles([path], fields)
     rows = [tf.train.Example.FromString(record).features.feature
             for record in records.read(range(len(records)))]
     return {field.name:

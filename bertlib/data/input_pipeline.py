@@ -39,132 +39,72 @@ _SUSPECTED_BATCHES = 64
 # --- Reading ---------------------------------------------------------------------------------------------
 
 
-class RecordFile(object):
-    """A TFRecord file with random access to its records."""
-
-    def __init__(self, path, fields):
-        """Opens the file. Reads and verifies every record once, and checks the fields of the first record.
-
-        Args:
-          path: the file.
-          fields: list of `Field`.
-
-        Raises:
-          FileNotFoundError: the file does not exist.
-          ValueError: the file is empty, truncated or damaged, or its first record does not have these fields.
-        """
-        self.path = path
-        self._fields = fields
-        if not files.exists(path):
-            raise FileNotFoundError(f"There is no file {path}.")
-        self._offsets = self._scan()
-        if not len(self):
-            raise ValueError(f"{path} is empty: it contains no record.")
-        self._check_fields(self.read([0])[0])
-
-    def __len__(self):
-        return len(self._offsets) - 1
-
-    def _scan(self):
-        """Returns an int64 array with the offsets of all records and the offset of the file's end, in
-        bytes."""
-        size = files.size(self.path)
-        # Records are not read with this reader later, because it would fill a large buffer for each record.
-        reader, offsets, offset = tensorflow_internals.open_records(self.path), [], 0
-        while offset < size:
-            try:
-                _, following = reader.read(offset)
-            except (tf.errors.DataLossError, IndexError) as error:
-                raise ValueError(f"{self.path} is damaged or truncated at record {len(offsets)} (byte "
-                                 f"{offset} of {size}). Delete this file, and write it again.") from error
-            offsets.append(offset)
-            offset = following
-        return np.array([*offsets, offset], np.int64)
-
-    def _check_fields(self, record):
-        # Bounds are not checked here. They are checked when a batch is read, and only for the fields that the
-        # batch uses.
-        problem = record_files.find_problem(record, [field._replace(bounds=None) for field in self._fields])
-        if problem:
-            raise ValueError(f"{self.describe_position(0)}: {problem}. The file may have been written with "
-                             "another sequence length, or for another task: pass the length and the task of "
-                             "the file, or write the file again.")
-
-    def read(self, indices):
-        """Returns the serialized records at these indices as an object array of bytes."""
-        if files.size(self.path) != self._offsets[-1]:
-            raise ValueError(f"{self.path} was changed while it was in use. Start this command again, and do "
-                             "not change the file during the run.")
-        records = []
-        with files.open_file(self.path, "rb") as file:
-            for index in indices:
-                start, end = self._offsets[index:index + 2].tolist()
-                file.seek(start + _HEADER_BYTES)
-                records.append(file.read(end - _FOOTER_BYTES - start - _HEADER_BYTES))
-        return np.array(records, dtype=object)
-
-    def describe_position(self, index):
-        """Returns the path of the file and the index of a record, as text."""
-        return f"{self.path}, record {index} (from 0)"
-
-
 class RecordFiles(object):
-    """Several TFRecord files with random access. The records are numbered as if all files were one file.
+    """TFRecord files with random access. The records are numbered as if all files were one file.
 
     Example: if the first file has 10 records, their numbers are 0 to 9, and the first record of the second
     file has the number 10.
+
+    The batches of a dataset are read and checked here. If the check of a batch fails, `find_bad_record` finds
+    a bad record in the batches that were read last.
     """
 
-    def __init__(self, paths, fields):
-        """Verifies the files, `_FILES_AT_A_TIME` at the same time. Raises the same errors as
-        `RecordFile`."""
+    def __init__(self, paths, fields, mask_name=None, position_fields=()):
+        """Reads and verifies every record once, in `_FILES_AT_A_TIME` files at the same time. Checks the
+        fields of the first record of each file.
+
+        Args:
+          paths: list of the files.
+          fields: list of `Field`.
+          mask_name: name of the mask by which the batches are trimmed. Not used without `position_fields`.
+          position_fields: see `record_dataset`.
+
+        Raises:
+          FileNotFoundError: a file does not exist.
+          ValueError: a file is empty, truncated or damaged, or its first record does not have these fields.
+        """
+        self._paths, self._fields = paths, fields
+        self._mask_name, self._position_fields = mask_name, position_fields
+        self._suspects = collections.deque(maxlen=_SUSPECTED_BATCHES)
         with concurrent.futures.ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:
-            self._files = list(pool.map(lambda path: RecordFile(path, fields), paths))
-        self._starts = np.cumsum([0, *map(len, self._files)])
+            self._offsets = list(pool.map(_find_offsets, paths))
+        self._starts = np.cumsum([0, *(len(offsets) - 1 for offsets in self._offsets)])
+        # Bounds are not checked here. They are checked when a batch is read, and only for the fields that the
+        # batch uses.
+        unbounded = [field._replace(bounds=None) for field in fields]
+        for start in self._starts[:-1].tolist():
+            problem = record_files.find_problem(self.read([start])[0], unbounded)
+            if problem:
+                raise ValueError(f"{self._describe_position(start)}: {problem}. The file may have been "
+                                 "written with another sequence length, or for another task: pass the length "
+                                 "and the task of the file, or write the file again.")
 
     def __len__(self):
         return int(self._starts[-1])
 
     def read(self, indices):
         """Returns the serialized records at these indices as an object array of bytes."""
+        self._suspects.append(indices)
         indices = np.asarray(indices)
         numbers = np.searchsorted(self._starts, indices, side="right") - 1
         records = np.empty(len(indices), object)
         for number in np.unique(numbers):
-            in_file = numbers == number
-            records[in_file] = self._files[number].read(indices[in_file] - self._starts[number])
+            path, offsets = self._paths[number], self._offsets[number]
+            if files.size(path) != offsets[-1]:
+                raise ValueError(f"{path} was changed while it was in use. Start this command again, and do "
+                                 "not change the file during the run.")
+            with files.open_file(path, "rb") as file:
+                for place in np.flatnonzero(numbers == number):
+                    index = indices[place] - self._starts[number]
+                    start, end = offsets[index:index + 2].tolist()
+                    file.seek(start + _HEADER_BYTES)
+                    records[place] = file.read(end - _FOOTER_BYTES - start - _HEADER_BYTES)
         return records
 
-    def describe_position(self, index):
+    def _describe_position(self, index):
         """Returns a text that names the file of a record and the record's index within this file."""
         number = int(np.searchsorted(self._starts, index, side="right")) - 1
-        return self._files[number].describe_position(int(index - self._starts[number]))
-
-
-class _RecordReader(object):
-    """Reads and checks the records of batches. If the check of a batch fails, `find_bad_record` finds a bad
-    record in the batches that were read last."""
-
-    def __init__(self, records, fields, mask_name, position_fields):
-        """Creates the reader.
-
-        Args:
-          records: a `RecordFile` or `RecordFiles`.
-          fields: list of `Field`.
-          mask_name: name of the mask by which the batches are trimmed. Not used without `position_fields`.
-          position_fields: see `record_dataset`.
-        """
-        self._records = records
-        self._fields = fields
-        self._mask_name = mask_name
-        self._position_fields = position_fields
-        self._bounded = [field for field in fields if field.bounds is not None]
-        self._suspects = collections.deque(maxlen=_SUSPECTED_BATCHES)
-
-    def read(self, indices):
-        """Returns the serialized records at these indices as an object array of bytes."""
-        self._suspects.append(indices)
-        return self._records.read(indices)
+        return f"{self._paths[number]}, record {index - self._starts[number]} (from 0)"
 
     def check(self, batch):
         """Adds an op to the current function. The op fails if a value of a batch is out of its field's
@@ -174,8 +114,8 @@ class _RecordReader(object):
           batch: {name: tensor}.
         """
         conditions = []
-        for field in self._bounded:
-            if field.name not in batch:
+        for field in self._fields:
+            if field.bounds is None or field.name not in batch:
                 continue
             values = batch[field.name]
             least, greatest = (tf.constant(bound, values.dtype) for bound in field.bounds)
@@ -196,7 +136,7 @@ class _RecordReader(object):
         """Returns a message about a bad record in the batches that were read last; None if none of their
         records is bad."""
         for index in np.unique(np.concatenate([[], *list(self._suspects)])).astype(np.int64).tolist():
-            record = self._records.read([index])[0]
+            record = self.read([index])[0]
             problem = record_files.find_problem(record, self._fields)
             remedy = "Write the file again, or leave the record out."
             if not problem and self._position_fields:
@@ -204,8 +144,29 @@ class _RecordReader(object):
                 remedy = ("Such a record cannot be trimmed. Write the file again, leave the record out, or "
                           "pass --trim_padding=false.")
             if problem:
-                return f"{self._records.describe_position(index)}: {problem}. {remedy}"
+                return f"{self._describe_position(index)}: {problem}. {remedy}"
         return None
+
+
+def _find_offsets(path):
+    """Verifies the records of a file. Returns an int64 array with the offsets of all records and the offset
+    of the file's end, in bytes. For the errors, see `RecordFiles`."""
+    if not files.exists(path):
+        raise FileNotFoundError(f"There is no file {path}.")
+    size = files.size(path)
+    # Records are not read with this reader later, because it would fill a large buffer for each record.
+    reader, offsets, offset = tensorflow_internals.open_records(path), [], 0
+    while offset < size:
+        try:
+            _, following = reader.read(offset)
+        except (tf.errors.DataLossError, IndexError) as error:
+            raise ValueError(f"{path} is damaged or truncated at record {len(offsets)} (byte {offset} of "
+                             f"{size}). Delete this file, and write it again.") from error
+        offsets.append(offset)
+        offset = following
+    if not offsets:
+        raise ValueError(f"{path} is empty: it contains no record.")
+    return np.array([*offsets, offset], np.int64)
 
 
 @contextlib.contextmanager
@@ -406,13 +367,12 @@ def _dataset(num_examples, read, batch, drop_remainder, batch_totals, trimmed_fi
     """Returns the dataset of a training if `batch` is a `Batch`, and that of an evaluation if it is an int.
     `read` takes the indices of a batch and returns the batch. For the other arguments, see
     `record_dataset`."""
-    threads = dict(num_parallel_calls=num_threads, deterministic=True if num_threads else None)
     if isinstance(batch, Batch):
-        return _training_dataset(num_examples, read, batch, batch_totals, trimmed_fields, threads)
-    return _evaluation_dataset(num_examples, read, batch, drop_remainder, trimmed_fields, threads)
+        return _training_dataset(num_examples, read, batch, batch_totals, trimmed_fields, num_threads)
+    return _evaluation_dataset(num_examples, read, batch, drop_remainder, trimmed_fields, num_threads)
 
 
-def _training_dataset(num_examples, read, batch, batch_totals, trimmed_fields, threads):
+def _training_dataset(num_examples, read, batch, batch_totals, trimmed_fields, num_threads):
     """Returns the endless dataset of this replica's micro-batches; see `record_dataset`."""
     if batch.is_unequal and not trimmed_fields:
         raise ValueError("Unequal micro-batches need trimmed_fields, because without trimming, all examples "
@@ -437,28 +397,29 @@ def _training_dataset(num_examples, read, batch, batch_totals, trimmed_fields, t
         indices = micro_batch.pop(EXAMPLE_INDEX)
         return {**micro_batch, **read(indices)}
 
-    dataset = indices.map(read_batch, **threads)
+    dataset = indices.map(read_batch, num_threads)
     if batch.micro_batches > 1 or batch_totals or batch.is_unequal:
         dataset = dataset.flat_map(functools.partial(
             _cut_into_micro_batches, batch=batch,
             own=all_reduce.own_slice if all_reduce else slice(None), totals=batch_totals,
             trimmed_fields=trimmed_fields))
     if all_reduce:
-        dataset = dataset.map(read_own, **threads)
+        dataset = dataset.map(read_own, num_threads)
     return _trim_and_prefetch(dataset, trimmed_fields, batch.length_step)
 
 
-def _evaluation_dataset(num_examples, read, batch_size, drop_remainder, trimmed_fields, threads):
+def _evaluation_dataset(num_examples, read, batch_size, drop_remainder, trimmed_fields, num_threads):
     """Returns a dataset that contains each example once; see `record_dataset`. With replicas, returns the
     batches of this replica."""
     if trimmed_fields:
-        dataset = _sorted_batches(num_examples, read, batch_size, drop_remainder, trimmed_fields[0], threads)
+        dataset = _sorted_batches(num_examples, read, batch_size, drop_remainder, trimmed_fields[0],
+                                  num_threads)
     else:
-        dataset = tf.data.Dataset.range(num_examples).batch(batch_size, drop_remainder).map(read, **threads)
+        dataset = tf.data.Dataset.range(num_examples).batch(batch_size, drop_remainder).map(read, num_threads)
     return _trim_and_prefetch(_shard(dataset), trimmed_fields, LENGTH_STEP)
 
 
-def _sorted_batches(num_examples, read, batch_size, drop_remainder, mask_name, threads):
+def _sorted_batches(num_examples, read, batch_size, drop_remainder, mask_name, num_threads):
     """Returns a dataset of batches, in which the examples of `_SORTED_BATCHES` batches are sorted by
     length."""
     def read_sorted(indices):
@@ -468,7 +429,7 @@ def _sorted_batches(num_examples, read, batch_size, drop_remainder, mask_name, t
     # batch has a larger weight than an example in a full batch. So the sorting must not move examples between
     # the last batch and the other batches.
     whole = num_examples - num_examples % batch_size
-    many = tf.data.Dataset.range(whole).batch(batch_size * _SORTED_BATCHES).map(read_sorted, **threads)
+    many = tf.data.Dataset.range(whole).batch(batch_size * _SORTED_BATCHES).map(read_sorted, num_threads)
     dataset = many.flat_map(
         lambda examples: tf.data.Dataset.from_tensor_slices(examples).batch(batch_size))
     if whole < num_examples and not drop_remainder:
@@ -531,18 +492,18 @@ def record_dataset(path, fields, batch, drop_remainder=False, batch_totals=(), n
         a real token, or 0.
 
     Raises:
-      FileNotFoundError, ValueError: see `RecordFile`.
+      FileNotFoundError, ValueError: see `RecordFiles`.
     """
-    records = RecordFile(path, fields) if isinstance(path, str) else RecordFiles(path, fields)
-    reader = _RecordReader(records, fields, next(iter(trimmed_fields), None), position_fields)
-    tf.add_to_collection(graph_keys.RECORD_READERS, reader)
+    records = RecordFiles([path] if isinstance(path, str) else path, fields,
+                          next(iter(trimmed_fields), None), position_fields)
+    tf.add_to_collection(graph_keys.RECORD_READERS, records)
     features = {field.name: tf.FixedLenFeature(field.shape, tf.as_dtype(field.dtype)) for field in fields}
 
     def parse(indices, names=None):
-        serialized = tf.numpy_function(reader.read, [indices], tf.string)
+        serialized = tf.numpy_function(records.read, [indices], tf.string)
         serialized.set_shape(indices.shape)
         examples = tf.io.parse_example(serialized, {name: features[name] for name in names or features})
-        reader.check(examples)
+        records.check(examples)
         return {name: tf.cast(tensor, tf.int32) if tensor.dtype == tf.int64 else tensor
                 for name, tensor in examples.items()}
 
