@@ -296,58 +296,6 @@ class TextRow(NamedTuple):
         return self.bad and self.bad.problem
 
 
-class Alternatives:
-    """The names that the columns of the texts may also have, if a file lacks the columns of its `TextReader`.
-
-    With `Alternatives`, the columns are chosen for each file and, in JSON Lines, for each row. Without, all
-    files of a `TextReader` have the same columns.
-    """
-
-    def __init__(self, names, find_problem):
-        """Stores the names.
-
-        Args:
-          names: lists of names. The texts are read from the columns of the first list whose columns all exist
-            in the file. Empty to read only the columns of the `TextReader`.
-          find_problem: None, or a function that takes the names of all columns, and the chosen columns. It
-            returns a sentence about a problem of these names, or None.
-        """
-        self._names, self._find_problem = names, find_problem
-
-    def choose(self, place, text):
-        """Returns the columns of the texts in a file or row.
-
-        Args:
-          place: the `ColumnIndex` of the file or row.
-          text: see `TextReader`.
-
-        Raises:
-          RowError: the columns do not exist, or their names have a problem.
-        """
-        if text is not None and place.has_all(text):
-            return text
-        columns = next(filter(place.has_all, self._names), text)
-        if columns is None:
-            raise RowError(place.line, self._describe_missing(place))
-        problem = self._find_problem and self._find_problem(place.names, columns)
-        if problem:
-            raise RowError(place.line, problem)
-        return columns
-
-    def _describe_missing(self, place):
-        """Returns the message for a file without any of the columns."""
-        if place.names is None:
-            return ("there is no header row. Pass --text_column with the numbers of the texts' columns, "
-                    "from 1.")
-        missing = next(name for name in self._names[0] if not place.has_all([name]))
-        advice = "the columns of the texts" if place.is_json else (
-            "the columns of the texts; if this row is not a header, with their numbers, from 1")
-        others = self._names[1:]
-        also = f" The columns may also be named {_in_words(others)}." if others else ""
-        return (f"there is no column {missing!r}; the columns are {place.names_in_words()}. Pass "
-                f"--text_column with {advice}.{also}")
-
-
 class TextReader:
     """Reads the texts of files and streams, row by row. `rows` opens a file.
 
@@ -356,19 +304,23 @@ class TextReader:
         in the first file.
     """
 
-    def __init__(self, text=None, label=None, header=None, delimiter=None, alternatives=None,
-                 takes_lists=False, encoding="utf-8", label_kind=None):
+    def __init__(self, text=None, label=None, header=None, delimiter=None, other_names=None,
+                 find_unread=None, takes_lists=False, encoding="utf-8", label_kind=None):
         """Stores the description of the files.
 
         Args:
           text: the columns of the texts, see `parse_columns`; None for columns with usual names, or for those
-            of `alternatives`.
+            of `other_names`.
           label: the columns of the labels, or None. They are used only to decide whether the first row is a
             header row.
           header: whether the first row is a header row. None to decide this by the passed columns: the first
             row is a header row if a column was passed by name, or if no columns of texts were passed.
           delimiter: the character between values of .csv files; None to determine it from the first row.
-          alternatives: an `Alternatives`; None if all files have the same columns.
+          other_names: lists of names, which the columns of the texts may also have in a file that lacks the
+            columns in `text`. The texts are read from the columns of the first list whose columns all exist.
+            The columns are chosen for each file and, in JSON Lines, for each row. None if all files have the
+            same columns.
+          find_unread: function for a choice from `other_names`, see `answers.Answers.find_unread`.
           takes_lists: whether a text in JSON Lines may be a list of words, which is left unchanged.
           encoding: name of the encoding of the files.
           label_kind: a `header_rows.LabelKind` without known labels; None if a row has one label.
@@ -376,7 +328,7 @@ class TextReader:
         self.text, self.label = text, label
         self.header, self.delimiter, self.encoding = header, delimiter, encoding
         self.label_kind = label_kind or header_rows.LabelKind()
-        self.alternatives, self.takes_lists = alternatives, takes_lists
+        self.other_names, self.find_unread, self.takes_lists = other_names, find_unread, takes_lists
 
     def rows(self, stream, path, input_format, known=None, ahead=LOOKAHEAD_ROWS):
         """Returns the `TextFile` of a file or stream. It reads a row when the row is asked for.
@@ -418,6 +370,10 @@ class TextFile:
           ValueError: the columns do not exist, or cannot be determined with certainty. The message names the
             line.
         """
+        with tables.name_file_in_errors(self.path):
+            yield from self._rows()
+
+    def _rows(self):
         table = tables.Table(self._stream, self._input_format, self._reader.delimiter, self._reader.encoding)
         self.dialect = table.dialect
         rows, without_texts = _drop_last_blanks(table), []
@@ -426,6 +382,9 @@ class TextFile:
                 if "quote" in row.kind and self._reader.delimiter is None:
                     row = row._replace(problem=row.problem + (
                         _SEMICOLONS if table.is_ambiguous else _OTHER_DELIMITER))
+                if table.delimiter and row.kind != "blank line":
+                    raise RowError(line, f"{row.problem} Line {line} determines the columns, so "
+                                   f"--skip_bad_lines=true cannot leave it out. Correct line {line}.")
                 yield TextRow(line, None, bad=row)
             elif isinstance(row, dict):
                 found = self._read_object(line, row)
@@ -443,8 +402,7 @@ class TextFile:
             if without_texts:
                 raise RowError(without_texts[0].line, without_texts[0].problem)
             return
-        with tables.name_file_in_errors(self.path):
-            has_header = self._find_columns(table, head)
+        has_header = self._find_columns(table, head)
         if table.delimiter == ";" and self._reader.delimiter is None and not table.is_declared:
             logging.info("%s: the first row has semicolons and no commas, so columns are separated by "
                          "semicolons.", self.path)
@@ -455,14 +413,6 @@ class TextFile:
                 continue
             is_checked = is_checked or self._warn_of_utf8(line, row)
             yield self._read_list(line, row)
-
-    def why_needed(self, row):
-        """Returns a sentence that says why a bad row cannot be left out: it should be the first row of a
-        table, which determines the columns. Returns None if the row can be left out."""
-        if self.place or self._input_format == "jsonl" or row.bad.kind == "blank line":
-            return None
-        return (f"Line {row.line} determines the columns, so --skip_bad_lines=true cannot leave it out. "
-                f"Correct line {row.line}.")
 
     def _warn_of_utf8(self, line, row):
         """Logs a warning if a row is probably UTF-8, but was decoded with another encoding because of
@@ -510,13 +460,38 @@ class TextFile:
 
         Usual names are stored in the reader: its later files must have the same columns, and
         `custom_task.read` records them.
+
+        Raises:
+          RowError: the columns do not exist, or their names have a problem.
         """
-        reader = self._reader
-        if reader.alternatives:
-            return reader.alternatives.choose(self.place, reader.text)
-        if reader.text is None:
-            reader.text = self._usual_texts()
-        return reader.text
+        reader, place = self._reader, self.place
+        if reader.other_names is None:
+            if reader.text is None:
+                reader.text = self._usual_texts()
+            return reader.text
+        if reader.text is not None and place.has_all(reader.text):
+            return reader.text
+        columns = next(filter(place.has_all, reader.other_names), reader.text)
+        if columns is None:
+            raise RowError(place.line, self._describe_missing())
+        problem = reader.find_unread(place.names, columns)
+        if problem:
+            raise RowError(place.line, problem)
+        return columns
+
+    def _describe_missing(self):
+        """Returns the message for a file that has none of the `other_names`."""
+        place = self.place
+        if place.names is None:
+            return ("there is no header row. Pass --text_column with the numbers of the texts' columns, "
+                    "from 1.")
+        first, *others = self._reader.other_names
+        missing = next(name for name in first if not place.has_all([name]))
+        advice = "the columns of the texts" if place.is_json else (
+            "the columns of the texts; if this row is not a header, with their numbers, from 1")
+        also = f" The columns may also be named {_in_words(others)}." if others else ""
+        return (f"there is no column {missing!r}; the columns are {place.names_in_words()}. Pass "
+                f"--text_column with {advice}.{also}")
 
     def _usual_texts(self):
         """Returns the columns with usual names for texts. If the file has no such columns, the error names
@@ -583,16 +558,17 @@ class TextFile:
     def _read_object(self, line, row):
         """Returns the `TextRow` for an object of JSON Lines.
 
-        With `Alternatives`, the columns of the texts are found again for each row. Without, the texts of all
+        With `other_names`, the columns of the texts are found again for each row. Without, the texts of all
         rows must be in the columns that were found in the first row.
         """
-        if self.place is None or self._reader.alternatives:
+        is_chosen = self._reader.other_names is not None
+        if self.place is None or is_chosen:
             self.place = ColumnIndex(line, list(row), True, len(row))
             try:
                 self.text_places = [self.place.find(column, "--text_column")
                                     for column in self._choose_columns()]
             except RowError as error:
-                if not self._reader.alternatives:
+                if not is_chosen:
                     self.place = None
                 return TextRow(line, row, bad=BadRow(error.problem, "missing text"))
         return self._read_texts(line, row)

@@ -56,17 +56,16 @@ class FileFaults:
       counts: {kind: number of faults}.
     """
 
-    def __init__(self, path, is_skipping=False, is_limited=True):
+    def __init__(self, path, is_skipping=False):
         """Creates an empty collection.
 
         Args:
           path: the file.
           is_skipping: whether bad lines are left out. If false, each bad line is an error. None: each bad
             line is an error, and the message does not advise --skip_bad_lines.
-          is_limited: whether it is an error if more than half of the rows have faults.
         """
-        self.found, self.counts, self._is_limited = [], collections.Counter(), is_limited
-        self._path, self._is_skipping, self._reason = path, is_skipping, None
+        self.found, self.counts = [], collections.Counter()
+        self._path, self._is_skipping = path, is_skipping
 
     def __bool__(self):
         return bool(self.counts)
@@ -88,52 +87,44 @@ class FileFaults:
         fault = Fault(self._path, line, kind, problem, _shorten(values, delimiter))
         bisect.insort(self.found, fault, key=lambda fault: fault.line)
         if kind == _LAST:
-            self.stop(f"The lines after line {line} cannot be read, not even with --skip_bad_lines=true. "
-                      f"Correct line {line}.")
-
-    def stop(self, reason):
-        """Ends the reading of the file.
-
-        Args:
-          reason: sentences that say why --skip_bad_lines=true does not help.
-
-        Raises:
-          ValueError: always.
-        """
-        self._reason = reason
-        raise self._error()
+            raise self._error()
 
     def check(self, num_good=0):
         """Raises a ValueError if the faults make the file unusable. If bad lines are not left out, one fault
         makes the file unusable. If bad lines are left out, the file is unusable if more than half of the rows
-        have faults, unless `is_limited` is false.
+        have faults.
 
         Args:
           num_good: number of rows without a fault; needed only if bad lines are left out.
         """
-        number = len(self.found)
-        if self and not self._is_skipping or self._reason:
+        if self and not self._is_skipping or self.counts[_LAST]:
             raise self._error()
-        if self._is_limited and number > num_good:
-            self.stop(f"More than half of the {number + num_good:,} rows of {self._path} cannot be "
-                      f"used ({self.summary()}). This limit also applies with --skip_bad_lines=true. "
-                      "Correct the problem of these lines, or check --delimiter, --encoding and the columns.")
+        if reason := find_excess(self._path, self.counts, num_good):
+            raise self._error(reason)
 
     def log_skipped(self, with_what=""):
         """Logs a warning about the lines that were left out, if there are any. Returns the list of these
         faults. Call `check` first. `with_what` says what was left out together with the lines."""
         if self:
             logging.warning("%s: %d bad lines are left out%s, because --skip_bad_lines=true: %s. The first "
-                            "bad line is line %d.", self._path, len(self.found), with_what, self.summary(),
-                            self.found[0].line)
+                            "bad line is line %d.", self._path, len(self.found), with_what,
+                            summarize(self.counts), self.found[0].line)
         return self.found
 
-    def _error(self):
+    def _error(self, reason=None):
         """Returns a ValueError that counts the faults. It lists the first `MAX_LISTED` faults, and the first
         fault of each kind that does not occur among them.
 
         The message for a single fault is "path:line: problem".
+
+        Args:
+          reason: sentences that say why --skip_bad_lines=true does not help; None if it helps, or if a
+            quote is not closed.
         """
+        if self.counts[_LAST]:
+            line = self.found[-1].line
+            reason = (f"The lines after line {line} cannot be read, not even with --skip_bad_lines=true. "
+                      f"Correct line {line}.")
         number, faults = len(self.found), self.found[:MAX_LISTED]
         for fault in self.found[MAX_LISTED:]:
             if all(fault.kind != other.kind for other in faults):
@@ -146,14 +137,14 @@ class FileFaults:
             which = "they are" if number == len(faults) else (
                 f"the first {MAX_LISTED} are" if len(faults) == MAX_LISTED else
                 f"the first {MAX_LISTED}, and the first line of each kind that is not among them, are")
-            title = f"{self._path}: {number:,} lines cannot be used ({self.summary()}); {which}:"
+            title = f"{self._path}: {number:,} lines cannot be used ({summarize(self.counts)}); {which}:"
         decode = ""
-        if self.counts[_ENCODING] > 1 and not self._reason:
+        if self.counts[_ENCODING] > 1 and not reason:
             decode = (f"Begin with the encoding: {self.counts[_ENCODING]:,} lines cannot be decoded. When "
                       "you have corrected the encoding, the same lines may show other faults.")
         advice = "" if self._is_skipping is None else ", or pass --skip_bad_lines=true to leave them out"
         return ValueError("\n".join(filter(None, [title, *listed, decode,
-                                                  self._reason or f"Correct these lines{advice}."])))
+                                                  reason or f"Correct these lines{advice}."])))
 
     def _listed(self, faults):
         """Returns a list of texts for some faults. Each problem occurs once, with the number of the other
@@ -166,9 +157,27 @@ class FileFaults:
             texts.append(f"{self._path}:{first}: {problem}{same}")
         return texts
 
-    def summary(self):
-        """Returns the number of faults of each kind as text, the most frequent kind first."""
-        return ", ".join(f"{kind} {number:,}" for kind, number in self.counts.most_common())
+
+def summarize(counts):
+    """Returns the number of faults of each kind as text, the most frequent kind first. `counts` is a Counter
+    of the kinds."""
+    return ", ".join(f"{kind} {number:,}" for kind, number in counts.most_common())
+
+
+def find_excess(path, counts, num_good):
+    """Returns a message if more than half of the rows of a file have faults; otherwise None.
+
+    Args:
+      path: the file.
+      counts: Counter of the kinds of the faults.
+      num_good: number of rows without a fault.
+    """
+    number = counts.total()
+    if number <= num_good:
+        return None
+    return (f"More than half of the {number + num_good:,} rows of {path} cannot be used "
+            f"({summarize(counts)}). This limit also applies with --skip_bad_lines=true. Correct the problem "
+            "of these lines, or check --delimiter, --encoding and the columns.")
 
 
 def _shorten(values, delimiter):

@@ -285,7 +285,8 @@ def _decode_lines(stream, encoding):
                         f"encoding of the file, such as utf-8 or {encoding}-le.", "bad encoding",
                         start.decode("latin-1"))
     finally:
-        lines.detach()  # otherwise, the stream would be closed with its wrapper
+        with contextlib.suppress(ValueError):  # after an error, the caller may have closed the stream already
+            lines.detach()  # otherwise, the stream would be closed with its wrapper
 
 
 # --- Rows ------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Answers the lines of a file or stream, in chunks, and formats the answers as CSV or JSON Lines."""
 
+import collections
 import contextlib
 import os
 import queue
@@ -182,29 +183,31 @@ def answer_file(settings, predictor):
         input_format = settings.input_format or prediction_inputs.format_from_name(settings.input_file)
         table = _create_table(settings, predictor, input_format, reader)
         inputs = reader.read(lines, name, settings.input_format, columns.LOOKAHEAD_ROWS if is_whole else 0)
-        # The reader of CoNLL's columns has compared the bad lines with the words, and not with the sentences.
-        found = faults.FileFaults(name, settings.skip_bad_lines, is_limited=input_format != "conll")
+        kinds, first = collections.Counter(), None  # the kinds of unusable lines, and the first such line
         chunks = chunks_as_they_arrive(inputs, settings.batch_size * _BATCHES, is_whole)
         for chunk in _broadcast(replicas, chunks):
             texts, unusable, bad_input = answer_chunk(predictor, chunk, table, settings.skip_bad_lines)
             output.write("".join(texts))
             output.flush()
             answered += len(texts) - len(unusable)
-            for item in unusable:
-                found.add(item.line, item.kind, item.problem, "")
+            kinds.update(item.kind for item in unusable)
+            first = first or next(iter(unusable), None)
             if bad_input is not None:
                 _refuse(bad_input, name, settings.output_file, answered)
         output.write(table.finish())
         output.flush()
-        found.check(answered)  # before the output file appears
+        # The reader of CoNLL's columns has compared the bad lines with the words, and not with the sentences.
+        excess = None if input_format == "conll" else faults.find_excess(name, kinds, answered)
+        if excess:  # before the output file appears
+            raise ValueError(f"{name}:{first.line}: {first.problem}\n{excess}")
     if not answered:
         logging.warning("%s has no lines to answer, so the output is empty.", name)
     if cut := predictor.answers.num_truncated:
         logging.warning("%d of %d inputs were truncated, because they have more tokens than the training's "
                         "--max_seq_length=%d. To use more of their text, train with a larger "
                         "--max_seq_length.", cut, answered, predictor.answers.model.max_seq_length)
-    logging.info("Lines answered: %d%s.", answered, f"; lines that could not be used: {len(found.found)} "
-                 f"({found.summary()})" if found else "")
+    logging.info("Lines answered: %d%s.", answered, f"; lines that could not be used: {kinds.total()} "
+                 f"({faults.summarize(kinds)})" if kinds else "")
 
 
 def _refuse(bad_input, name, output_file, answered):

@@ -96,8 +96,7 @@ class InputReader:
         columns.check_header_flag(arguments["header"], arguments["text"], "--text_column")
         names = [] if has_text_column else _other_names(model, answers)
         self._reader = columns.TextReader(
-            **arguments, alternatives=columns.Alternatives(names, answers.find_unread),
-            takes_lists=answers.takes_words,
+            **arguments, other_names=names, find_unread=answers.find_unread, takes_lists=answers.takes_words,
             label_kind=header_rows.LabelKind(model.target.is_score, model.target.is_multilabel,
                                              model.setting("label_separator", ",")))
 
@@ -197,8 +196,6 @@ class InputReader:
         for row in rows:
             self.dialect = rows.dialect
             if row.values is None:
-                if reason := rows.why_needed(row):
-                    raise ValueError(f"{name}:{row.line}: {row.problem} {reason}")
                 yield Input(row.line, {}, problem=row.problem, kind=row.bad.kind)
                 continue
             fields, width = row.values, len(row.values)

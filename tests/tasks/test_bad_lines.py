@@ -63,9 +63,10 @@ def test_a_quote_that_is_not_closed_ends_the_list(skips, tmp_path):
 
 def test_a_first_row_that_cannot_be_read_is_never_left_out(tmp_path):
     path = written(tmp_path, b"text,lab\xe9l\n" + GOOD.encode())
-    assert error_of(path, text=[1], label=[2]) == f"{path}:1: byte 0xe9 at offset 8 is not UTF-8; convert " \
-        "the file to UTF-8, or pass --encoding=cp1252."
-    assert "Line 1 determines the columns" in error_of(path, skip_bad_lines=True)
+    expected = f"{path}:1: byte 0xe9 at offset 8 is not UTF-8; convert the file to UTF-8, or pass " \
+        "--encoding=cp1252. Line 1 determines the columns, so "
+    assert error_of(path, text=[1], label=[2]).startswith(expected)
+    assert error_of(path, skip_bad_lines=True).startswith(expected)
 
 
 @pytest.mark.parametrize("header, advice", [
@@ -73,7 +74,7 @@ def test_a_first_row_that_cannot_be_read_is_never_left_out(tmp_path):
     ('"Nr, lang"|label', "If another character separates the columns, pass --delimiter.")])
 def test_a_header_with_another_delimiter_names_the_flag(header, advice, tmp_path):
     message = error_of(written(tmp_path, f"{header}\na;x\nb;y\n"))
-    assert "a.csv:1: a quote is not closed, or is in the middle" in message and message.endswith(advice)
+    assert "a.csv:1: a quote is not closed, or is in the middle" in message and advice in message
 
 
 def test_scores_with_commas_are_one_problem(tmp_path):

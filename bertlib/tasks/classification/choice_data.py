@@ -80,8 +80,8 @@ class QuestionReader(row_examples.ExampleReader):
         super().__init__("multiple_choice", **columns.column_arguments(setting, by_name),
                          skip_bad_lines=skip_bad_lines)
         if self.text is None:
-            names = [column_names(number) for number in range(MAX_CHOICES, MIN_CHOICES - 1, -1)]
-            self.alternatives = columns.Alternatives(names, unread_ending)
+            self.other_names = [column_names(number) for number in range(MAX_CHOICES, MIN_CHOICES - 1, -1)]
+            self.find_unread = unread_ending
         elif len(self.text) < len(column_names(MIN_CHOICES)):
             raise ValueError(f"--text_column names {len(self.text)} columns. Name the column of the first "
                              "sentence, the column of the start of the next sentence, and at least "

@@ -152,7 +152,9 @@ class ExampleReader(columns.TextReader):
             try:
                 for row in file:
                     if row.bad:
-                        _add_fault(found, row, file)
+                        found.add(row.line, row.bad.kind, row.problem,
+                                  row.bad.text if row.values is None else row.values,
+                                  file.place and file.place.delimiter)
                     else:
                         rows.append(row)
                 if not found:
@@ -319,23 +321,6 @@ class ExampleReader(columns.TextReader):
                            "bad label")
         _check_name(line, text)
         return text
-
-
-def _add_fault(found, row, file):
-    """Adds the problem of a row to the faults of its file.
-
-    Args:
-      found: the `faults.FileFaults` of the file.
-      row: the `columns.TextRow` that has a problem.
-      file: the `columns.TextFile`.
-
-    Raises:
-      ValueError: the other rows cannot be read without this row.
-    """
-    found.add(row.line, row.bad.kind, row.bad.problem,
-              row.bad.text if row.values is None else row.values, file.place and file.place.delimiter)
-    if reason := file.why_needed(row):
-        found.stop(reason)
 
 
 def _check_not_empty(path, rows, place):
