@@ -20,7 +20,7 @@ from absl import flags
 
 from bertlib.commands import common_flags, devices, launch
 
-from bertlib.runs import targets
+from bertlib.runs import registry
 from bertlib.tasks import driver
 from bertlib.tasks.classification import classification_task, task_module
 from bertlib.tasks.classification.classification_head import (  # noqa: F401  public names of this script
@@ -53,7 +53,7 @@ from bertlib.tasks.classification.classifier_data import (  # noqa: F401  public
 FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
 
 
-ENTRIES = targets.find_flags("run_classifier")
+ENTRIES = registry.find_flags("run_classifier")
 
 common_flags.define(ENTRIES)
 

@@ -14,14 +14,14 @@ from absl import flags
 from bertlib.commands import common_flags, devices, launch
 
 from bertlib.checkpoints import hub_module
-from bertlib.runs import targets
+from bertlib.runs import registry
 from bertlib.tasks import driver, head, hub_encoder
 from bertlib.tasks.classification import classification_head, hub_classification, task_module
 import tokenization
 
 FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
 
-ENTRIES = targets.find_flags("run_classifier_with_tfhub")
+ENTRIES = registry.find_flags("run_classifier_with_tfhub")
 
 common_flags.define(ENTRIES)
 

@@ -17,7 +17,7 @@ from absl import flags
 
 from bertlib.commands import common_flags, devices, launch
 
-from bertlib.runs import targets
+from bertlib.runs import registry
 from bertlib.tasks import driver
 from bertlib.tasks.pretraining import task as pretraining
 from bertlib.tasks.pretraining.pretraining_head import (  # noqa: F401  public names of this script
@@ -33,7 +33,7 @@ from bertlib.tasks.pretraining.pretraining_head import (  # noqa: F401  public n
 )
 
 FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
-ENTRIES = targets.find_flags("run_pretraining")
+ENTRIES = registry.find_flags("run_pretraining")
 
 common_flags.define(ENTRIES)
 

@@ -52,7 +52,7 @@ import results
 import scaling
 
 from bertlib.estimator import memory_planner
-from bertlib.runs import model_config
+from bertlib.runs import model_flags
 from bertlib.system import gpu_libraries
 from bertlib.system.files import read_json_object
 from bertlib.system.gpu_cards import CARDS, MIB
@@ -232,7 +232,7 @@ def attempt(function, *arguments, **settings):
 def losses(session):
     """Trains each head on the GPU and on the CPU, and compares the losses."""
     arguments = session.arguments
-    installed = None if session.is_tiny else model_config.find_installed_model()
+    installed = None if session.is_tiny else model_flags.find_installed_model()
     config = TINY if session.is_tiny else {**compare.BASE, "num_hidden_layers": 4}
     if installed:
         config = read_json_object(os.path.join(installed, "config.json"))
@@ -304,7 +304,7 @@ def repeat(session):
                 session.measure("repeat", dict(head=head, precision=name), compare_repetitions, script, {
                     "train_batch_size": 16, "do_train": True, "deterministic": True, "log_steps": 5,
                     "save_checkpoints_steps": SAVE_EVERY, "precision": precision, "tf32": tf32,
-                    **(model_flags(session, "tiny") if session.is_tiny else {}), **flags})
+                    **(model_arguments(session, "tiny") if session.is_tiny else {}), **flags})
 
 
 def compare_repetitions(script, flags):
@@ -354,7 +354,7 @@ def read_text(path):
         return reader.read()
 
 
-def model_flags(session, model):
+def model_arguments(session, model):
     """Writes the configuration of a model. Returns flags for the configuration, vocabulary and length."""
     config = os.path.join(session.directory, f"{model}.json")
     with open(config, "w", encoding="utf-8") as writer:
@@ -451,7 +451,7 @@ def replica_speed(session, model, count):
     examples = len(read_text(os.path.join(ROOT, "samples", "MRPC", "train.tsv")).splitlines()) - 1
     with tempfile.TemporaryDirectory() as output_dir:
         log = run_script(command(
-            "run_classifier.py", **model_flags(session, model), task_name="MRPC", do_train=True,
+            "run_classifier.py", **model_arguments(session, model), task_name="MRPC", do_train=True,
             trim_padding=False, train_batch_size=batch, log_steps=arguments.steps, num_replicas=count,
             num_train_epochs=(3 * arguments.steps + 0.5) * batch / examples, save_checkpoints_steps=10**6,
             precision="bf16" if "bf16" in arguments.precisions else "fp32", output_dir=output_dir))

@@ -22,7 +22,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import results
 
 from bertlib import serving
-from bertlib.runs import model_directory
+from bertlib.runs import trained_model
 from bertlib.tasks import split_data
 from bertlib.tasks.tagging.tagging_data import entity_spans
 
@@ -55,7 +55,7 @@ def export(model_dir, directory, flags):
 def measure(model_dir, recorder):
     """Measures the quality and the CPU time of a model, in TensorFlow and as each ONNX file of `SIDES`.
     Prints and records the results."""
-    model = model_directory.read(model_dir)
+    model = trained_model.read(model_dir)
     inputs, gold = zip(*split_data.read_dev_set(model))
     first = None
     for side, flags in SIDES.items():

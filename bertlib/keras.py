@@ -22,14 +22,13 @@ which are Python functions. A SavedModel cannot contain these gradients.
 import fnmatch
 import functools
 import os
-import tempfile
 
 from absl import logging
 import tensorflow as tf
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.graph import randomness
-from bertlib.runs import model_config, model_files, output_files, tokenizer_files
+from bertlib.runs import file_names, model_files, model_flags, model_writer, tokenizer_files
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files
 import bertlib.tasks  # noqa: F401  registers the tasks
@@ -37,10 +36,10 @@ import modeling
 
 # Possible names of the configuration file: the name in a published model, and the name in a Hugging Face
 # model.
-_CONFIG_FILES = output_files.CONFIG, "config.json"
+_CONFIG_FILES = file_names.CONFIG, "config.json"
 # Patterns of the names of files with weights that commands use instead of `bert_model.ckpt` in the same
 # directory.
-_OTHER_WEIGHTS = "*.safetensors", "*.safetensors.index.json", output_files.RECORD
+_OTHER_WEIGHTS = "*.safetensors", "*.safetensors.index.json", file_names.RECORD
 _INPUTS = "input_ids", "input_mask", "segment_ids"
 # Maps the compute dtype of a Keras dtype policy to the value of BertModel's argument `precision`.
 _PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
@@ -133,7 +132,7 @@ class BertEncoder(tf.keras.layers.Layer):
         config_file = os.fspath(config_file)
         config = _checked_config(checkpoint_formats.read_config(config_file), f" in {config_file}")
         directory, name = os.path.split(config_file)
-        if name == output_files.CONFIG:
+        if name == file_names.CONFIG:
             model_files.check_trained_config(config_file, config, OutputDirectory(directory or os.curdir))
         layer = cls(config, **kwargs)
         layer.load_checkpoint(checkpoint)
@@ -181,22 +180,14 @@ class BertEncoder(tf.keras.layers.Layer):
             self.name, modeling.variable_shapes(self._bert_config),
             lambda name: tf.convert_to_tensor(getattr(self, name)).numpy(),
             dict.fromkeys(self._names, tf.float32))
-        contents = {output_files.CONFIG: self._bert_config.to_json_string().encode()}
+        contents = {file_names.CONFIG: self._bert_config.to_json_string().encode()}
         if vocab_file:
-            contents[output_files.VOCABULARY] = files.read_bytes(os.fspath(vocab_file))
+            contents[file_names.VOCABULARY] = files.read_bytes(os.fspath(vocab_file))
             settings = tokenizer_files.merge_settings(os.path.dirname(vocab_file))
             if settings:
                 contents[tokenizer_files.CONFIG] = model_files.format_json(settings)
         _refuse_other_files(directory, contents)
-        os.makedirs(directory, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".bert_model.", dir=directory) as temporary:
-            checkpoint_formats.write_tensorflow(os.path.join(temporary, "bert_model.ckpt"), source,
-                                                self._names)
-            model_files.write(temporary, contents, contents)
-            # The names are sorted, so the data file is moved before the index file. For this reason, an index
-            # file never exists without its data file.
-            for name in sorted(os.listdir(temporary)):
-                os.replace(os.path.join(temporary, name), os.path.join(directory, name))
+        model_writer.write(directory, "tensorflow", source, self._names, contents, removes_others=False)
 
     def call(self, inputs, training=False):
         """Returns the dict of outputs that the docstring of the class describes."""
@@ -286,7 +277,7 @@ def _refuse_other_files(directory, contents):
       contents: {name: content} of the files that will be written in addition to the weights.
     """
     names = os.listdir(directory) if os.path.isdir(directory) else []
-    settings = tokenizer_files.NAMES if output_files.VOCABULARY in contents else ()
+    settings = tokenizer_files.NAMES if file_names.VOCABULARY in contents else ()
     others = [name for name in sorted(names) if name in settings and name not in contents
               or any(fnmatch.fnmatchcase(name, pattern) for pattern in _OTHER_WEIGHTS)]
     if others:
@@ -307,7 +298,7 @@ def _checked_config(config, where=""):
     """
     if isinstance(config, dict):
         config = modeling.BertConfig.from_dict(config)
-    problems = (model_config.config_problems(config.to_dict()) if isinstance(config, modeling.BertConfig)
+    problems = (model_flags.config_problems(config.to_dict()) if isinstance(config, modeling.BertConfig)
                 else [f"It is {config!r}; it must be a modeling.BertConfig or a dict."])
     if problems:
         raise ValueError(f"The configuration{where} is not usable: {' '.join(problems)}")

@@ -65,7 +65,7 @@ def rows_of(command):
 def row_of(entry):
     """Returns the `Row` of an entry of the table of flags."""
     values = ", ".join(entry.values) or TYPES[type(entry)]
-    return Row(entry.name, values, entries.default_text(entry), entry.meaning)
+    return Row(entry.name, values, entries.flag_text(entry.default), entry.meaning)
 
 
 def table(rows, commands=None):

@@ -12,7 +12,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.runs import targets
+from bertlib.runs import registry
 from bertlib.runs.settings import Settings
 import bertlib.tasks  # noqa: F401  registers the commands, whose flags `settings_of` has
 import modeling
@@ -117,8 +117,8 @@ def settings_of(**values):
 
     `values` are the flags that are given.
     """
-    task_name, = targets.find_flag("task_name", "run_classifier.py")
-    entries = {entry.name: entry for entry in (*targets.find_flags("run_ner"), task_name)}
+    task_name, = registry.find_flag("task_name", "run_classifier.py")
+    entries = {entry.name: entry for entry in (*registry.find_flags("run_ner"), task_name)}
     defined = flags.FlagValues()
     for entry in entries.values():
         entry.define_in(defined)

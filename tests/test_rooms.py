@@ -17,6 +17,8 @@ import sys
 
 import pytest
 
+from bertlib.runs import registry
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 MODEL = {"modeling", "optimization", "tokenization"}
 PUBLISHED_COMMANDS = {"create_pretraining_data", "extract_features", "run_classifier",
@@ -352,7 +354,7 @@ def test_rooms_that_forks_import_need_nothing_that_google_research_bert_has():
     assert not found & PUBLISHED
 
 
-@pytest.mark.parametrize("imported", ["bertlib.runs.output_files", "bertlib.tasks.squad.squad_data"])
+@pytest.mark.parametrize("imported", ["bertlib.runs.file_names", "bertlib.tasks.squad.squad_data"])
 @pytest.mark.parametrize("module", sorted(MODEL))
 def test_another_projects_model_is_refused(module, imported, tmp_path):
     done = run_beside(tmp_path, f"import {imported}\n", module)
@@ -442,7 +444,8 @@ for name in sys.argv[1:]:
 _WITH_TENSORFLOW = ("_head", "export_onnx", "export_portable", "export_text", "export_tflite",
                     "feature_extraction", "input_pipeline", "pretraining_beam", "tasks.driver",
                     "tasks.estimator_setup", "tasks.export_model", "tasks.head", "tasks.hub_encoder",
-                    "tasks.model_checks", "tasks.session", "tasks.training_plan", "tasks.warmup")
+                    "tasks.model_checks", "tasks.session", "tasks.starting_weights",
+                    "tasks.training_plan", "tasks.warmup")
 
 
 def test_readers_records_answers_comparisons_and_the_commands_that_answer_load_no_tensorflow():
@@ -458,9 +461,8 @@ def test_readers_records_answers_comparisons_and_the_commands_that_answer_load_n
 
 def test_only_a_task_and_the_registry_name_a_target():
     """No other module compares the name of a target, of the answers of a task or of a head with a string."""
-    from bertlib.runs import targets
 
-    names = {*targets.TARGETS, *targets.ANSWERS}
+    names = {*registry.TARGETS, *registry.ANSWERS}
     found = [f"{path.relative_to(ROOT)}:{node.lineno}" for room, paths in FILES.items()
              if not room.startswith(("bertlib.tasks.", "tf1")) for path in paths for node in nodes_of(path)
              if isinstance(node, ast.Compare) for side in (node.left, *node.comparators)

@@ -25,7 +25,7 @@ from bertlib.api.tables_of_results import Result
 from bertlib.api.text_predictor import TextPredictor
 from bertlib.data.columns import parse_columns
 from bertlib.data.tables import is_json_lines
-from bertlib.runs import output_files, targets
+from bertlib.runs import file_names, registry
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import child_command, files
 import bertlib.tasks  # noqa: F401  registers the tasks
@@ -110,7 +110,7 @@ def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
     flags = _settings(settings, train, dict(output_dir=directory, task_type=task_type,
                                             dev_fraction=dev_fraction, do_train=True,
                                             do_eval=has_dev or None))
-    _run(flags, named, os.path.join(directory, output_files.RECORD), verbose)
+    _run(flags, named, os.path.join(directory, file_names.RECORD), verbose)
     results_dir = os.fspath(settings.get("results_dir") or directory)
     if not has_dev:
         return Result(directory, results_dir)
@@ -272,7 +272,7 @@ def load(output_dir: str | os.PathLike[str], **options: Any) -> TextPredictor:
 
 def _flag_names():
     """Returns the names of the command's flags that have an argument or a setting in Python, as a set."""
-    return {entry.name for entry in targets.find_flags(_SCRIPT.removesuffix(".py"))} - _REFUSED
+    return {entry.name for entry in registry.find_flags(_SCRIPT.removesuffix(".py"))} - _REFUSED
 
 
 def _settings(settings, function, ours):
@@ -388,7 +388,7 @@ def _record(directory):
     """
     record = OutputDirectory(directory).record
     if record is None:
-        raise ValueError(f"{directory} has no {output_files.RECORD}, so it is not the output directory of a "
+        raise ValueError(f"{directory} has no {file_names.RECORD}, so it is not the output directory of a "
                          "training. Pass the `output_dir` of a training.")
     return record
 

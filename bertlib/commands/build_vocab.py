@@ -26,9 +26,10 @@ from bertlib.commands import common_flags
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import corpus
-from bertlib.runs import checks, entries, model_config, model_files, model_writer, output_files, vocabularies
+from bertlib.runs import checks, entries, file_names, model_files, model_flags, model_writer, vocabularies
 from bertlib.runs.input_paths import refuse_directory
 from bertlib.system import files, locks
+from bertlib.tasks import starting_weights
 from bertlib.tasks.pretraining import pretraining_head
 import modeling
 import tokenization
@@ -182,11 +183,11 @@ def check_flags(settings):
             raise ValueError(f"--{name} needs --{needed}. Pass both flags, or leave --{name} out.")
     if settings.init_checkpoint:
         directory, name = os.path.split(settings.output_file)
-        if name != output_files.VOCABULARY:
+        if name != file_names.VOCABULARY:
             raise ValueError(f"--output_file={settings.output_file}: with --init_checkpoint, the name of the "
-                             f"file must be {output_files.VOCABULARY}, because other commands look for this "
+                             f"file must be {file_names.VOCABULARY}, because other commands look for this "
                              "file in the directory of the model. Pass for example "
-                             f"--output_file={os.path.join(directory, 'extended', output_files.VOCABULARY)}.")
+                             f"--output_file={os.path.join(directory, 'extended', file_names.VOCABULARY)}.")
         model_writer.check_directory(directory or ".", "tensorflow",
                                      f"The directory of --output_file={settings.output_file}")
 
@@ -201,8 +202,8 @@ def open_model(settings):
     Raises:
       ValueError, FileNotFoundError: a file is missing or damaged, or the files contradict each other.
     """
-    model_config.resolve_named_weights(settings)
-    source = model_config.open_starting_weights(settings)
+    model_flags.resolve_named_weights(settings)
+    source = model_flags.open_starting_weights(settings)
     if settings.bert_config_file is None:
         directory = checkpoint_formats.directory_of_checkpoint(source.path)
         found = [path for name in model_writer.CONFIG.values()
@@ -211,16 +212,10 @@ def open_model(settings):
             raise ValueError(f"--bert_config_file is required: {directory} contains no "
                              f"{' or '.join(model_writer.CONFIG.values())}.")
         settings.set_default("bert_config_file", found[0])
-    config = model_config.read_config(settings)
+    config = model_flags.read_config(settings)
     encoder, heads = modeling.variable_shapes(config), pretraining_head.head_shapes(config)
-    # The heads and the pooler are optional, because some models lack them. For example, a model that was
-    # pre-trained only on masked words has neither a pooler nor a head for the next sentence.
-    checkpoint_formats.check_fits(source, {**encoder, **heads}, optional={
-        *heads, *(name for name in encoder if "/pooler/" in name)})
-    names = sorted(name for name in {**encoder, **heads} if name in source.shapes)
-    checkpoint_formats.check_types(source, names)
-    checkpoint_formats.check_readable(source, names)
-    return source, config, names
+    starting_weights.check_fits(source, config, heads)
+    return source, config, sorted(name for name in {**encoder, **heads} if name in source.shapes)
 
 
 def choose_words(words, tokenizer, count, min_frequency):
@@ -304,9 +299,9 @@ def write_model(settings, model, tokenizer, old, new):
             for word in new]
     source = checkpoint_formats.append_mean_rows(source, len(old), rows)
     contents = {
-        output_files.CONFIG: model_files.format_json(
+        file_names.CONFIG: model_files.format_json(
             {**model_files.published_settings(config), "vocab_size": len(old) + len(new)}),
-        output_files.VOCABULARY: format_vocab(old + new).encode(),
+        file_names.VOCABULARY: format_vocab(old + new).encode(),
         model_writer.TOKENIZER_CONFIG: model_files.format_json(
             model_files.tokenizer_content(settings, config, "extend"))}
     model_writer.write(os.path.dirname(settings.output_file) or ".", "tensorflow", source, names, contents)
@@ -381,7 +376,7 @@ def main(_):
     check_flags(settings)
     model = open_model(settings) if settings.init_checkpoint else None
     tokenizer = vocabularies.load_tokenizer(
-        settings, model and model[1], flags=["extend"]) if settings.extend else None
+        settings, model and model[1].vocab_size, flags=["extend"]) if settings.extend else None
     paths = corpus.find_input_files([path.strip() for path in settings.input_file.split(",")])
     checks.refuse_overwriting(settings, {"input_file": paths}, {"output_file": [settings.output_file]})
     lines = itertools.chain.from_iterable(map(corpus.read_lines, paths))

@@ -11,7 +11,7 @@ import textwrap
 
 from absl import app, flags
 
-from bertlib.runs.entries import ADVANCED, MACHINE, Switch, default_text, section
+from bertlib.runs.entries import ADVANCED, MACHINE, Switch, flag_text, section
 from bertlib.runs.settings import PHASES, Settings
 from bertlib.system import terminal
 
@@ -114,7 +114,8 @@ def _help_of(names):
     lines = []
     for flag in map(FLAGS.__getitem__, names):
         form = f"--[no]{flag.name}" if flag.flag_type() == "bool" else f"--{flag.name}"
-        text = meaning(flag) + f" (default: {default_text(flag)})" * bool(default_text(flag))
+        default = flag_text(flag.default)
+        text = meaning(flag) + f" (default: {default})" * bool(default)
         if isinstance(flag, flags.EnumFlag):
             values = f"=<{'|'.join(flag.parser.enum_values)}>"
             if len(form + values) + 2 <= _HELP_WIDTH:

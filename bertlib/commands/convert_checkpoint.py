@@ -21,12 +21,12 @@ from bertlib.checkpoints import checkpoint_formats
 from bertlib.runs import (
     checks,
     entries,
-    model_config,
+    file_names,
     model_files,
+    model_flags,
     model_writer,
     output_directory,
-    output_files,
-    targets,
+    registry,
     tokenizer_files,
 )
 from bertlib.runs.input_paths import require_file
@@ -104,8 +104,8 @@ def open_input(settings):
       ValueError, FileNotFoundError: --to is already the format of the input, or the input
         cannot be read.
     """
-    model_config.resolve_named_weights(settings, "input")
-    source = model_config.open_starting_weights(settings, "input")
+    model_flags.resolve_named_weights(settings, "input")
+    source = model_flags.open_starting_weights(settings, "input")
     if settings.to is None:
         other = {"tensorflow": "hugging_face", "hugging_face": "tensorflow"}[source.format]
         settings.set_default("to", "tensorflow" if settings.weights_only else other)
@@ -154,20 +154,18 @@ def read_config(settings, source):
         raise ValueError(f"--bert_config_file is required: there is no {' or '.join(_CONFIG.values())} "
                          f"in the directory of --input={settings.input}.")
     content = checkpoint_formats.read_config(path)
-    problems = model_config.config_problems(content)
+    problems = model_flags.config_problems(content)
     if content.get("tie_word_embeddings", True) is not True:
         problems.append("tie_word_embeddings=false is not supported: "
                         "the output layer of the published masked LM uses the word embeddings.")
-    if problems:
-        raise ValueError(f"--bert_config_file: {path} is not usable:\n"
-                         + "\n".join(f"  {problem}" for problem in problems))
+    model_flags.refuse_problems(path, problems)
     check_config(source, path, content)
     kind = head_labels.kind_from_config(content)
     # The settings below describe a head. A setting is kept only if the model of --input has a head to which
     # the setting applies.
     is_meaningful = {"id2label": head_labels.label_names(content, path) is not None,
-                     "architectures": kind is not None and not targets.find(kind).problem_type,
-                     "problem_type": kind is not None and targets.find(kind).problem_type is not None}
+                     "architectures": kind is not None and not registry.find_target(kind).problem_type,
+                     "problem_type": kind is not None and registry.find_target(kind).problem_type is not None}
     for name, is_kept in is_meaningful.items():
         if not is_kept or "output_bias" not in source.shapes:
             content.pop(name, None)
@@ -182,7 +180,7 @@ def read_config(settings, source):
             logging.warning("hidden_act in bert_config.json is gelu_erf, Hugging Face's gelu. The published "
                             "modeling.py does not have this function. For that code, pass "
                             "--published_config=true.")
-    published = {*modeling.BertConfig(vocab_size=1).to_dict(), *model_config.IGNORED_CONFIG_KEYS}
+    published = {*modeling.BertConfig(vocab_size=1).to_dict(), *model_flags.IGNORED_CONFIG_KEYS}
     return {name: value for name, value in config.items() if name in published}
 
 
@@ -197,7 +195,7 @@ def read_vocabulary(settings, source, vocab_size):
       (bytes of a vocab.txt, set of the added tokens that are left out).
     """
     path = resolve_file(settings, source, "vocab_file", _VOCABULARY, _TOKENIZER)
-    pieces = os.path.join(input_directory(source), output_files.SENTENCE_PIECES)
+    pieces = os.path.join(input_directory(source), file_names.SENTENCE_PIECES)
     if path is None and files.exists(pieces):
         raise ValueError(f"The model's vocabulary is the SentencePiece model {pieces}, and Hugging Face's "
                          "BERT has no tokenizer for such a model. To copy the weights and the vocabulary, "
@@ -281,9 +279,7 @@ def resolve_tokenizer_settings(settings, source, config, left_out):
 
 
 def check_output(settings, source):
-    """Checks that --output can be written, and removes the temporary directories of killed conversions.
-
-    Existing model files are replaced only with --force.
+    """Checks that --output can be written. Existing model files are replaced only with --force.
 
     Raises:
       ValueError, NotADirectoryError, IsADirectoryError, FileExistsError: --output cannot be written.
@@ -313,7 +309,7 @@ def hugging_face_config(config, source, names):
                      translated_activation, activation or "none")
     architecture = next(name for name, head in _ARCHITECTURES.items() if set(head) <= set(names))
     head = head_labels.read_head(source)
-    target = targets.find(head.kind) if head and head.kind else None
+    target = registry.find_target(head.kind) if head and head.kind else None
     if target and not target.variables:  # these targets share the names of their variables
         architecture = target.architecture
     translated = {**config, "architectures": [architecture], "hidden_act": translated_activation,
@@ -374,7 +370,7 @@ def copy_weights(settings, source):
     paths = {_CONFIG["tensorflow"]: resolve_file(settings, source, "bert_config_file", _CONFIG["tensorflow"]),
              _VOCABULARY: resolve_file(settings, source, "vocab_file", _VOCABULARY),
              **{name: os.path.join(input_directory(source), name)
-                for name in (_TOKENIZER_CONFIG, output_files.SENTENCE_PIECES)}}
+                for name in (_TOKENIZER_CONFIG, file_names.SENTENCE_PIECES)}}
     vocab_size = source.shapes.get("bert/embeddings/word_embeddings", [None])[0]
     check_vocabulary(source, paths[_VOCABULARY], vocab_size)
     contents = {}
@@ -391,7 +387,7 @@ def copy_weights(settings, source):
             "do_lower_case": settings.do_lower_case})
     head = head_labels.read_head(source)
     if head and head.labels and head_labels.has_trained_names(head):
-        contents[output_files.LABELS] = model_files.format_labels(head.labels)
+        contents[file_names.LABELS] = model_files.format_labels(head.labels)
     # A tensor that is not of a float type counts as state of the training and is left out. In the encoder,
     # such a tensor is an error.
     checkpoint_formats.check_types(source, [name for name in source.shapes if name.startswith("bert/")])
@@ -402,7 +398,7 @@ def main(_):
     """Converts the checkpoint."""
     settings = common_flags.read_settings("output")
     if not settings.input:
-        model_config.use_installed_model(settings, "input")
+        model_flags.use_installed_model(settings, "input")
     source = open_input(settings)
     trained = output_directory.find_training(source.path)
     if trained and trained.record:

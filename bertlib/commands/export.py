@@ -23,7 +23,7 @@ from bertlib.commands import common_flags
 
 from bertlib import serving
 from bertlib.reports import answer_differences
-from bertlib.runs import entries, model_directory, targets
+from bertlib.runs import entries, registry, trained_model
 from bertlib.runs.input_paths import require_file, require_model
 from bertlib.serving import export_portable, export_text, portable_model
 from bertlib.tasks import export_model, shared_flags, split_data, warmup
@@ -36,7 +36,7 @@ SAVED_MODEL = "saved_model"
 
 ENTRIES = entries.section("Model", None, [
     entries.Path("model_dir", None, "Output directory of a training."),
-    entries.Choice("task", None, list(targets.ANSWERS),
+    entries.Choice("task", None, list(registry.ANSWERS),
                    "Task of the exported model. The default is the task for which the model was trained. "
                    "Every model can also be exported with --task=vectors."),
     shared_flags.WEIGHTS_TO_USE,
@@ -75,7 +75,7 @@ def main(_):
     require_model(settings)
     is_file = settings.format != SAVED_MODEL
     _check_flags(settings, is_file)
-    model = model_directory.read(settings.model_dir, settings.weights)
+    model = trained_model.read(settings.model_dir, settings.weights)
     if not (is_file or settings.text):
         _export(settings, model, is_file)
         return
@@ -124,7 +124,7 @@ def _export(settings, model, is_file):
                                       settings.quantize == "int8")
     else:
         name = TEXT_DIRECTORY if settings.text else export_model.DIRECTORY
-        name += targets.find_answers(settings.task).folder_suffix if settings.task else ""
+        name += registry.find_answers(settings.task).folder_suffix if settings.task else ""
         write = export_text.export if settings.text else export_model.export
         path = write(model, settings.output_dir or os.path.join(settings.model_dir, name), settings.task,
                      settings.warmup_requests)

@@ -14,7 +14,7 @@ from absl import logging
 
 from bertlib.commands import common_flags
 
-from bertlib.runs import entries, output_files
+from bertlib.runs import entries, file_names
 from bertlib.runs.input_paths import refuse_directory
 from bertlib.system import files
 from bertlib.tasks.classification import glue_submission_files
@@ -52,7 +52,7 @@ def find_predictions(paths, names):
 
 def _without_copies(paths):
     originals = [path for path in paths
-                 if not files.exists(os.path.join(os.path.dirname(path), output_files.REPRODUCTION))]
+                 if not files.exists(os.path.join(os.path.dirname(path), file_names.REPRODUCTION))]
     # A dict keeps the last of several equal keys, and the first path should be kept.
     return list({files.read_bytes(path): path for path in reversed(originals or paths)}.values())[::-1]
 

@@ -10,7 +10,6 @@ training, pass its --gradient_accumulation_steps. For your own model, pass --ber
 """
 
 import dataclasses
-import itertools
 import time
 
 from absl import logging
@@ -23,10 +22,10 @@ from bertlib.estimator import memory_planner
 from bertlib.estimator.estimator import ModeKeys
 from bertlib.estimator.step_config import GB, OPTIMIZERS, StepConfig, gb
 from bertlib.reports import charts
-from bertlib.runs import checks, entries, model_config, targets
+from bertlib.runs import checks, entries, model_flags, registry
 from bertlib.runs.input_paths import refuse_directory
 from bertlib.system import files, gpu_cards, terminal
-from bertlib.tasks import head, model_checks, shared_flags, training_plan
+from bertlib.tasks import head, shared_flags, starting_weights, training_plan
 import modeling
 
 MODELS = {
@@ -36,7 +35,7 @@ MODELS = {
 }
 MODELS |= {f"{size}-cased": dict(MODELS[size], vocab_size=28996) for size in ("base", "large")}
 # {value of --task: target}.
-TASKS = {target.planned: target for target in targets.find_all() if target.planned}
+TASKS = {target.planned: target for target in registry.find_targets() if target.planned}
 
 
 ENTRIES = entries.section("Model", None, [
@@ -92,8 +91,8 @@ def load_config(settings, lengths):
     if settings.bert_config_file:
         if settings.is_given("model"):
             raise ValueError("--model and --bert_config_file cannot be combined. Leave one of them out.")
-        settings.max_seq_length = max(lengths)  # `model_config.load_config` checks this length
-        return model_config.load_config(settings)
+        settings.max_seq_length = max(lengths)  # `model_flags.load_config` checks this length
+        return model_flags.load_config(settings)
     config = modeling.BertConfig(**MODELS[settings.model])
     if max(lengths) > config.max_position_embeddings:
         raise ValueError(f"--max_seq_length={max(lengths)}: the published models have "
@@ -182,12 +181,11 @@ def build_prediction(trainable, step_config):
     return tf.concat([tf.reshape(tf.cast(output, tf.float32), [-1]) for output in predictions.values()], 0)
 
 
-def memory_need(trainable, step_config, phase, label):
-    """Simulates one micro-batch. Logs and returns its `memory_planner.MemoryNeed`. The log line begins with
-    `label`."""
+def memory_need(trainable, step_config, phase):
+    """Simulates one micro-batch. Logs and returns its `memory_planner.MemoryNeed`."""
     need = trainable.memory_need(step_config) if phase == "training" else memory_planner.predict_memory(
         build_prediction, trainable, step_config)
-    logging.info("%s: length %d, --recompute=%s, %d examples need %s.", label, step_config.max_seq_length,
+    logging.info("Length %d, --recompute=%s: %d examples need %s.", step_config.max_seq_length,
                  step_config.recompute, step_config.batch.micro_batch_size, need)
     return need
 
@@ -222,7 +220,7 @@ def main(_):
     lengths = parse_lengths(settings)
     check_flags(settings)
     config = load_config(settings, lengths)
-    model_checks.check_frozen_layers(settings, config)
+    starting_weights.check_frozen_layers(settings, config)
     modes = modeling.RECOMPUTE if settings.recompute == "all" else [settings.recompute]
     if settings.phase == "prediction":
         modes = ["none"]  # without gradients, nothing is recomputed
@@ -241,12 +239,11 @@ def main(_):
                  "CPU time.", terminal.counted(len(steps), "row"),
                  "one simulation" if settings.batch_size else "about four simulations")
     rows = []
-    for number, step_config in enumerate(steps, 1):
-        labels = (f"Row {number} of {len(steps)}, simulation {index}" for index in itertools.count(1))
-        size, memory = plan_row(usable, lambda size, step_config=step_config, labels=labels: memory_need(
+    for step_config in steps:
+        size, memory = plan_row(usable, lambda size, step_config=step_config: memory_need(
             trainable,
             dataclasses.replace(step_config, train_batch_size=size * step_config.batch.micro_batches),
-            settings.phase, next(labels)), settings.batch_size)
+            settings.phase), settings.batch_size)
         print(f"{step_config.max_seq_length:6} {step_config.recompute:>9} {size:11}   {memory}", flush=True)
         rows.append((f"{step_config.max_seq_length} {step_config.recompute}", size))
     print(f"\n{time.process_time():.0f} CPU seconds")

@@ -23,7 +23,7 @@ from absl import logging
 from bertlib.commands import common_flags
 
 from bertlib.reports import reproduction, run_differences
-from bertlib.runs import entries, output_files
+from bertlib.runs import entries, file_names
 from bertlib.system import child_command, files
 
 TAKES_PATHS = True
@@ -69,7 +69,7 @@ def main(argv):
             child_command.run(plan.command, plan.flags, verbose=True)
     except TypeError as error:
         raise ValueError(f"The command could not be started: {error} The flag that this error names is "
-                         f"recorded in {os.path.join(directory, output_files.RECORD)}, or was passed after "
+                         f"recorded in {os.path.join(directory, file_names.RECORD)}, or was passed after "
                          "the separator --. If another version of this project made the training, use that "
                          "version.") from error
     found = run_differences.compare(directory, output_dir, plan.step, plan.results_dir, plan.is_whole)
@@ -77,6 +77,6 @@ def main(argv):
                  command=[plan.command, *plan.flags], changed_files=plan.changed, overrides=plan.overrides,
                  notes=plan.notes)
     print(run_differences.to_text(found, [*changed, *plan.notes], plan.overrides))
-    files.write_json(os.path.join(output_dir, output_files.REPRODUCTION), found)
+    files.write_json(os.path.join(output_dir, file_names.REPRODUCTION), found)
     if not found["same"]:
         sys.exit(DIFFERENT)

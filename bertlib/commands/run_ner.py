@@ -12,11 +12,11 @@ in CoNLL columns:
 
 from bertlib.commands import common_flags, devices
 
-from bertlib.runs import targets
+from bertlib.runs import registry
 from bertlib.tasks import driver
 from bertlib.tasks.tagging.task import Tagging
 
-ENTRIES = targets.find_flags("run_ner")
+ENTRIES = registry.find_flags("run_ner")
 
 
 def main(_):

@@ -12,11 +12,11 @@ This command trains and evaluates the installed model on the sample data. The ne
 
 from bertlib.commands import common_flags, devices
 
-from bertlib.runs import targets
+from bertlib.runs import registry
 from bertlib.tasks import driver
 from bertlib.tasks.classification.choice_task import MultipleChoice
 
-ENTRIES = targets.find_flags("run_swag")
+ENTRIES = registry.find_flags("run_swag")
 
 
 def main(_):

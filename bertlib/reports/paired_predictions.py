@@ -9,7 +9,7 @@ import numpy as np
 from bertlib.data import prediction_files, tables
 from bertlib.data.prediction_tables import Table
 from bertlib.reports import intervals, paired_tests
-from bertlib.runs import output_files, targets
+from bertlib.runs import file_names, registry
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files
 
@@ -45,8 +45,8 @@ def read_tables(paths):
     """
     records = [OutputDirectory(os.path.dirname(path) or ".").record for path in paths]
     if not any(records):
-        raise ValueError(f"There is no {output_files.RECORD} beside {' or '.join(paths)}. Copy the "
-                         f"{output_files.RECORD} of the training into the directory of the table.")
+        raise ValueError(f"There is no {file_names.RECORD} beside {' or '.join(paths)}. Copy the "
+                         f"{file_names.RECORD} of the training into the directory of the table.")
     return [_read_table(path, record or next(filter(None, records))) for path, record in zip(paths, records)]
 
 
@@ -58,7 +58,7 @@ def _read_table(path, record):
         if missing := [name for name in ("label", "prediction") if name not in row]:
             raise ValueError(f"{path} is not a table of predictions: the column {missing[0]!r} is missing in "
                              f"row {number}.")
-    target = targets.find(record["task_type"])
+    target = registry.find_target(record["task_type"])
     if not target.may_lack_label(rows[0]) and any(row["label"] in ("", None, []) for row in rows):
         raise ValueError(f"{path}: rows without a label cannot be compared. Use a table of an evaluation.")
     labels = list(map(prediction_files.remove_apostrophe, record["labels"] or ()))
@@ -158,7 +158,7 @@ def explain_difference(name, meanings):
 
     Args:
       name: name of the metric.
-      meanings: two results of `targets.Target.describe_metric`.
+      meanings: two results of `target.Target.describe_metric`.
     """
     if meanings[0] == meanings[1]:
         return None

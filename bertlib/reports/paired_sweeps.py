@@ -4,7 +4,7 @@ import os
 import re
 
 from bertlib.reports import paired_predictions, paired_tests, run_rows, sweep_directory
-from bertlib.runs import best_weights, targets
+from bertlib.runs import best_weights, registry
 from bertlib.runs.output_directory import OutputDirectory
 
 _NOT_GIVEN = "not given"
@@ -83,7 +83,7 @@ def compare(directories, metric=None):
 
 def _is_fraction(name, records):
     """Returns whether a metric is a fraction from 0 to 1, according to the kinds of the trained heads."""
-    patterns = {targets.find(record["task_type"]).fractions for record in records if record}
+    patterns = {registry.find_target(record["task_type"]).fractions for record in records if record}
     return any(re.fullmatch(pattern, name) for pattern in patterns if pattern)
 
 
@@ -120,7 +120,8 @@ def _check_same_evaluation(name, outputs, records):
                          "data.")
     if all(record.get("labels") for record in records):
         reason = paired_predictions.explain_difference(name, [
-            targets.find(record["task_type"]).describe_metric(name, record["labels"]) for record in records])
+            registry.find_target(record["task_type"]).describe_metric(name, record["labels"])
+            for record in records])
         if reason:
             raise ValueError(f"The sweeps cannot be compared by this metric: {reason}. Pass another "
                              "--metric.")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from bertlib.checkpoints import checkpoint_files, hugging_face_cache
 from bertlib.reports import recorded_inputs
-from bertlib.runs import output_files, targets
+from bertlib.runs import file_names, registry
 from bertlib.runs.input_paths import absolute_paths
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import child_command, files, locks
@@ -19,8 +19,8 @@ _OURS = ("output_dir", "results_dir", "max_steps", "do_export", "profile_steps")
 _OF_EVALUATION = ("eval_each_checkpoint", "eval_every_steps", "keep_best", "early_stopping_evals")
 # Maps each of these flags to the name of a copy in the output directory. The copy is used if the file that
 # the flag names no longer exists.
-_COPIES = {"vocab_file": output_files.VOCABULARY, "spm_model_file": output_files.SENTENCE_PIECES,
-           "bert_config_file": output_files.CONFIG, "label_file": output_files.LABELS}
+_COPIES = {"vocab_file": file_names.VOCABULARY, "spm_model_file": file_names.SENTENCE_PIECES,
+           "bert_config_file": file_names.CONFIG, "label_file": file_names.LABELS}
 _FLAG = re.compile(r"--?([a-z][a-z0-9_]*)(?:=(.*))?", re.DOTALL)
 
 
@@ -106,9 +106,9 @@ def plan(directory, output_dir, until=None, overrides=()):
 def _read_record(opened):
     record, path = opened.record, opened.record_path
     if record is None:
-        raise ValueError(f"{opened.path} contains no {output_files.RECORD}. Name the output directory of a "
+        raise ValueError(f"{opened.path} contains no {file_names.RECORD}. Name the output directory of a "
                          "training with this project.")
-    commands = [f"{name}.py" for name in targets.COMMANDS]
+    commands = [f"{name}.py" for name in registry.COMMANDS]
     if record["command"] not in commands:
         raise ValueError(f"{path}: the training was made by {record['command']!r}. Only trainings by these "
                          f"commands can be repeated: {', '.join(commands)}.")
@@ -148,7 +148,7 @@ def _last_step(opened, until, notes):
             notes.append(f"The training continued after step {limit} with other settings ({names}). Only the "
                          f"steps up to {limit} are compared.")
     if limit < 1:
-        raise ValueError(f"{os.path.join(directory, output_files.RECORD)}: this training cannot be "
+        raise ValueError(f"{os.path.join(directory, file_names.RECORD)}: this training cannot be "
                          "repeated, because its settings were changed before its first step.")
     if until is not None and until > limit:
         raise ValueError(f"--until={until}: only the steps up to {limit} can be compared. Pass at most "
@@ -179,7 +179,7 @@ def _use_copies(flags, directory):
     """Replaces paths in flags by the paths of copies in the output directory. The path in --task_module is
     always replaced, even if the original file still exists. The path of a file of the model is replaced only
     if the original file no longer exists. If there is no copy, a path stays unchanged."""
-    module = os.path.join(directory, output_files.TASK_MODULE)
+    module = os.path.join(directory, file_names.TASK_MODULE)
     if "task_module" in flags and files.exists(module):
         flags["task_module"] = os.path.abspath(module)
     for name, copy in _COPIES.items():
@@ -214,7 +214,7 @@ def _compare_inputs(record, flags, given, notes):
     # A flag that the user passes for the repetition can name other files than the recorded ones, for example
     # if --input_file contains another pattern. So a recorded file that is missing is not an error then. If
     # the repetition needs the file, its command reports the error.
-    may_lack_files = any(map(targets.is_path, given))
+    may_lack_files = any(map(registry.is_path, given))
     changed, missing = [], []
     for path, (old, flag) in recorded_inputs.read(record).items():
         new = given.get(flag) or flags.get(flag) or _moved(path, moves)

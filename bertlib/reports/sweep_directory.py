@@ -13,11 +13,11 @@ from absl import logging
 
 from bertlib.checkpoints import checkpoint_files
 from bertlib.reports import run_rows
-from bertlib.runs import output_files
+from bertlib.runs import file_names
 from bertlib.runs.input_paths import absolute_paths
 from bertlib.system import files
 
-RECORD, TABLE, PAGE = output_files.SWEEP_RECORD, "sweep.csv", "sweep.html"
+RECORD, TABLE, PAGE = file_names.SWEEP_RECORD, "sweep.csv", "sweep.html"
 _FORMAT = 1
 # The first and the last columns of sweep.csv. The settings and the metrics are between them.
 _FIRST, _LAST = ("run",), ("status", "seconds", "message", "directory")

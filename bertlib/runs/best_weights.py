@@ -21,7 +21,7 @@ from absl import logging
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
 from bertlib.graph import lazy_tensorflow as tf
-from bertlib.runs import output_files
+from bertlib.runs import file_names
 from bertlib.runs.record_comparison import DEV_DATA
 from bertlib.system import files
 
@@ -284,14 +284,14 @@ class BestWeights:
 
     def _write_model_files(self):
         """Copies the files that describe the model and the training into best/."""
-        for name in (*output_files.NAMES, *output_files.MORE_NAMES):
+        for name in (*file_names.NAMES, *file_names.MORE_NAMES):
             source = os.path.join(self._output_dir, name)
             if files.exists(source):
                 files.write_bytes(os.path.join(self._path, name), files.read_bytes(source))
         if self._record is not None:
             # Later commands use these two entries to warn of an unfinished training. In best/, the entries
             # are null, so that the commands give no such warning for the best weights.
-            files.write_json(os.path.join(self._path, output_files.RECORD),
+            files.write_json(os.path.join(self._path, file_names.RECORD),
                              {**self._record, "planned_steps": None, "finished_step": None})
 
     def _remove_weights(self, kept_steps):

@@ -5,11 +5,11 @@ import os
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, metrics_history
 from bertlib.data import features_cache
-from bertlib.runs import curve_table, output_files
+from bertlib.runs import curve_table, file_names
 from bertlib.system import files
 
 # {name of a file: what a directory with this file contains}.
-_RECORDS = {output_files.RECORD: "a training", output_files.SWEEP_RECORD: "a sweep",
+_RECORDS = {file_names.RECORD: "a training", file_names.SWEEP_RECORD: "a sweep",
             "saved_model.pb": "an exported model"}
 
 # --- Checks ----------------------------------------------------------------------------------------------
@@ -57,8 +57,8 @@ def check_directories(settings):
                                   "directory belongs to another user, or is on a read-only file system. Use "
                                   "another directory.")
     if settings.do_train and not settings.output_directory.newest:
-        refuse_other_kind("output_dir", settings.output_dir, output_files.RECORD)
-    if getattr(settings, "features_cache", None):
+        refuse_other_kind("output_dir", settings.output_dir, file_names.RECORD)
+    if settings.get("features_cache"):
         features_cache.check(settings.features_cache)
 
 
@@ -75,8 +75,8 @@ def refuse_other_kind(flag, directory, own):
 
 # Names of the files that each training writes into --output_dir, or removes from it, in addition to
 # checkpoints.
-_TRAINING_FILES = ("checkpoint", "graph.pbtxt", output_files.RECORD, *output_files.NAMES,
-                   *output_files.MORE_NAMES, metrics_history.FILE, *curve_table.FILES)
+_TRAINING_FILES = ("checkpoint", "graph.pbtxt", file_names.RECORD, *file_names.NAMES,
+                   *file_names.MORE_NAMES, metrics_history.FILE, *curve_table.FILES)
 
 
 def refuse_overwriting(settings, read, written):
@@ -105,8 +105,8 @@ def refuse_overwriting(settings, read, written):
                 # A training may read the model's files from --output_dir and write files with the same names
                 # into it. This is not refused here, because `run_record` compares the old and new contents of
                 # these files.
-                own = reader in output_files.FILE_FLAGS and os.path.basename(name) in (
-                    *output_files.NAMES, output_files.TASK_MODULE)
+                own = reader in file_names.FILE_FLAGS and os.path.basename(name) in (
+                    *file_names.NAMES, file_names.TASK_MODULE)
                 if reader is not None and not (flag == "output_dir" and own):
                     other = "" if source == name else f" (the same file as {source})"
                     raise ValueError(f"--{flag}={getattr(settings, flag)} would overwrite {name}{other}, "
@@ -141,9 +141,8 @@ def list_overwritten_files(settings, result_names, training_names):
 
 def _list_model_files(settings):
     """Returns {flag: list of paths}, the paths of the model's files that a command reads."""
-    paths = {flag: [getattr(settings, flag)] for flag in output_files.FILE_FLAGS
-             if flag in settings and getattr(settings, flag)}
-    if "init_checkpoint" in settings and settings.init_checkpoint:
+    paths = {flag: [path] for flag in file_names.FILE_FLAGS if (path := settings.get(flag))}
+    if settings.get("init_checkpoint"):
         paths["init_checkpoint"] = list_checkpoint_files(settings.init_checkpoint)
     return paths
 

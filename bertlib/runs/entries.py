@@ -14,7 +14,7 @@ from absl import flags
 
 # Classes of flags. Each of the following comments describes the settings of one class. The class decides
 # whether run.json records a flag. It also decides whether a later command inherits the recorded value or
-# refuses a different value; see `inheritance.inherit_record`.
+# refuses a different value; see `recorded_flags.inherit`.
 INPUT = "input"  # the input files, their formats, and how the model's outputs are converted to answers
 TASK = "task"  # settings that determine the kind of the model's answers
 WEIGHTS = "weights"  # settings that change the trained weights
@@ -56,13 +56,12 @@ TEXTS = Rule(lambda value: isinstance(value, list) and all(isinstance(one, str) 
              "a list of texts")
 
 
-def default_text(flag):
-    """Returns the default of a `Flag`, or of a flag object of absl, as it would be written on a command line;
-    "" if there is none."""
-    if isinstance(flag.default, list):
-        return ",".join(flag.default)
-    text = "" if flag.default is None else str(flag.default)
-    return text.lower() if isinstance(flag.default, bool) else text
+def flag_text(value):
+    """Returns the value of a flag as it is written on a command line; "" for None."""
+    if isinstance(value, list):
+        return ",".join(value)
+    text = "" if value is None else str(value)
+    return text.lower() if isinstance(value, bool) else text
 
 
 class Flag:

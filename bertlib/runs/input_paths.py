@@ -4,14 +4,11 @@ import os
 import re
 
 from bertlib.checkpoints import hugging_face_cache
-from bertlib.runs import output_files, targets
+from bertlib.runs import file_names, registry
 from bertlib.system import files
 
 # Maps a flag to the name of its file in the directory of a published checkpoint.
-_PUBLISHED_FILES = {"bert_config_file": output_files.CONFIG, "vocab_file": output_files.VOCABULARY}
-# Paths to which download.py writes the data of GLUE and SQuAD by default, such as data/glue/MRPC.
-_DATA_OF_DOWNLOADS = re.compile(r"(\./)?data/(glue/(?P<task>[A-Z][\w-]*)/?|"
-                                r"squad/(train|dev)-v(?P<version>[12]\.[01])\.json)")
+_PUBLISHED_FILES = {"bert_config_file": file_names.CONFIG, "vocab_file": file_names.VOCABULARY}
 
 
 def absolute_paths(name, value, directory):
@@ -22,7 +19,7 @@ def absolute_paths(name, value, directory):
       value: its value. Several paths are separated by commas.
       directory: the working directory to which relative paths refer.
     """
-    if not targets.is_path(name) or not isinstance(value, str) or not value:
+    if not registry.is_path(name) or not isinstance(value, str) or not value:
         return value
     whole = os.path.join(os.path.abspath(directory), value)
     if os.path.exists(whole):  # a single path may contain commas
@@ -46,8 +43,8 @@ def sample_path(*parts):
 def require_data_dir(directory):
     """Raises a NotADirectoryError if the value of --data_dir is not a directory."""
     if not files.is_directory(directory):
-        raise NotADirectoryError(f"--data_dir={directory}: there is no such directory."
-                                 f"{advice_on_missing_path('data_dir', directory)}")
+        raise NotADirectoryError(f"--data_dir={directory}: there is no such directory. download.py downloads "
+                                 "published data.")
 
 
 def require_model(settings):
@@ -82,9 +79,9 @@ def refuse_directory(settings):
         raise IsADirectoryError(f"--output_file={settings.output_file} is a directory; name a file.")
 
 
-def advice_on_missing_path(name, path, published_file=None):
-    """Returns advice for a path that does not exist: how to download a published checkpoint or published
-    data, and whether a shell variable is set. Returns "" if there is no advice.
+def advice_on_missing_path(name, path, published_file):
+    """Returns advice for a path that does not exist: how to download a published checkpoint. Returns "" for
+    other paths.
 
     Args:
       name: the flag with the path.
@@ -92,17 +89,8 @@ def advice_on_missing_path(name, path, published_file=None):
       published_file: if the flag takes a file of a published checkpoint, the name of this file, such as
         "vocab.txt". None for other flags.
     """
-    advice = ""
     model = published_file and re.search(r"(?:\w+_)?L-\d+_H-\d+_A-\d+", path)
-    if model:
-        advice = (f" `python download.py --model={model.group()}` downloads the published model. Then pass "
-                  f"--{name}=checkpoints/{model.group()}/{published_file}.")
-    data = _DATA_OF_DOWNLOADS.fullmatch(path)
-    if data:
-        name_of_data = data["task"] or f"squad{data['version']}"
-        advice = f" `python download.py --data={name_of_data}` downloads the data."
-    # Without the variable GLUE_DIR, the shell replaces "$GLUE_DIR/MRPC" by "/MRPC".
-    first = re.match("/[^/]+", path)
-    if first and not files.exists(first.group()):
-        advice += f" If your command has a shell variable before {path}: is this variable set?"
-    return advice
+    if not model:
+        return ""
+    return (f" `python download.py --model={model.group()}` downloads the published model. Then pass "
+            f"--{name}=checkpoints/{model.group()}/{published_file}.")

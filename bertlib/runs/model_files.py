@@ -2,7 +2,7 @@
 writes them. Also checks that the files of a trained model are those that its record describes.
 
 A training writes these files atomically before its first step (`run_record.RunRecord`). A file with one of
-these names (`output_files.NAMES`) is replaced only if a training wrote it.
+these names (`file_names.NAMES`) is replaced only if a training wrote it.
 """
 
 import functools
@@ -14,7 +14,7 @@ from absl import logging
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.checkpoints.bert_config import BertConfig
 from bertlib.runs import tokenizer_files
-from bertlib.runs.output_files import (
+from bertlib.runs.file_names import (
     CONFIG,
     LABELS,
     MORE_NAMES,
@@ -41,8 +41,8 @@ def model_file_contents(settings, config, labels=None):
     if isinstance(config, BertConfig):
         contents[CONFIG] = format_json(published_settings(config))
     for flag, name in VOCABULARIES.items():
-        if flag in settings and getattr(settings, flag):
-            contents[name] = tokenizer_files.vocabulary_content(getattr(settings, flag), markers(settings))
+        if path := settings.get(flag):
+            contents[name] = tokenizer_files.vocabulary_content(path, markers(settings))
             contents[tokenizer_files.CONFIG] = format_json(tokenizer_content(settings, config, flag))
     if labels is not None and not any("\n" in label for label in labels):
         contents[LABELS] = format_labels(labels)
@@ -134,25 +134,6 @@ def _is_same_content(name, before, after):
     # no effect.
     return all(before.get(key) == value for key, value in after.items()
                if key not in ("tokenizer_class", "model_max_length"))
-
-
-def write(directory, contents, names):
-    """Writes files into a directory.
-
-    Args:
-      directory: the output directory.
-      contents: {name: content in bytes}.
-      names: names of the files to write.
-    """
-    for name in names:
-        files.write_bytes(os.path.join(directory, name), contents[name])
-
-
-def remove(directory, names):
-    """Removes those of the files with these names that a directory contains."""
-    for path in (os.path.join(directory, name) for name in names):
-        if files.exists(path):
-            files.remove(path)
 
 
 # --- The files of a trained model ------------------------------------------------------------------------

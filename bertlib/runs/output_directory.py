@@ -8,7 +8,7 @@ from absl import logging
 import numpy as np
 
 from bertlib.checkpoints import checkpoint_formats, metrics_history
-from bertlib.runs import best_weights, output_files, record_fields
+from bertlib.runs import best_weights, file_names, record_format
 from bertlib.system import files
 
 # The file with the results of an evaluation of the development set.
@@ -45,8 +45,14 @@ class OutputDirectory:
 
     @functools.cached_property
     def record(self):
-        """dict, the content of run.json; None if there is no run.json. A damaged file is a ValueError."""
-        return record_fields.read_record(self.path) if self.path and files.is_directory(self.path) else None
+        """dict, the content of run.json; None if there is no run.json. A ValueError is raised if the file is
+        damaged, or if its labels differ from `labels` or have another order."""
+        record = record_format.read_record(self.path) if self.path and files.is_directory(self.path) else None
+        if record and record["labels"] and self.labels and record["labels"] != self.labels:
+            raise ValueError(f"{self.join(file_names.LABELS)} and {self.record_path} differ in the labels "
+                             "or in their order, so answers would get the names of wrong labels. Restore the "
+                             "file that was changed.")
+        return record
 
     @property
     def trained_record(self):
@@ -56,7 +62,7 @@ class OutputDirectory:
     @property
     def record_path(self):
         """Path of run.json."""
-        return self.join(output_files.RECORD)
+        return self.join(file_names.RECORD)
 
     @functools.cached_property
     def best(self):
@@ -73,8 +79,15 @@ class OutputDirectory:
 
     @functools.cached_property
     def labels(self):
-        """list of str, the labels in labels.txt; None if there is no such file."""
-        return output_files.read_labels(self.path) if self.path else None
+        """list of str, the labels in labels.txt; None if there is no such file. A ValueError is raised if the
+        file is empty, or contains a label twice."""
+        path = self.path and self.join(file_names.LABELS)
+        if not path or not files.exists(path):
+            return None
+        labels = files.read_bytes(path).decode("utf-8").split("\n")[:-1]
+        if not labels or len(set(labels)) < len(labels):
+            raise ValueError(f"{path} is empty or contains a label twice. Restore the file.")
+        return labels
 
     @property
     def history(self):

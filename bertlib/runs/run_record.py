@@ -22,10 +22,10 @@ from bertlib.runs import (
     curve_table,
     entries,
     environment,
+    file_names,
     model_files,
-    output_files,
     record_comparison,
-    record_fields,
+    record_format,
 )
 from bertlib.system import files, fingerprints, replica_group
 
@@ -53,21 +53,6 @@ def describe_examples(examples):
     """
     texts = (tuple(vars(example).values()) for example in examples)
     return {"examples": len(examples), "fingerprint": fingerprints.hash_texts(texts)}
-
-
-def describe_dev_files(settings, paths, count_examples):
-    """Returns the entry of the record for the files of the development set. It contains the result of
-    `fingerprints.hash_files` and "examples", the number of examples that an evaluation reads. The result is
-    None if the run evaluates nothing.
-
-    Args:
-      settings: a `Settings`.
-      paths: list of paths.
-      count_examples: function without arguments that returns the number of examples.
-    """
-    if not (settings.do_eval or curve_table.is_requested(settings)):
-        return None
-    return {**fingerprints.hash_files(paths), "examples": count_examples()}
 
 
 def hash_checkpoint(path):
@@ -108,14 +93,14 @@ class Description(NamedTuple):
     Attributes:
       command: file name of the command, such as "run_squad.py".
       task: name of the task. A run with a different task cannot continue the training.
-      task_type: name of the target, see `bertlib.runs.targets`.
+      task_type: name of the target, see `bertlib.tasks.target`.
       labels: list of str, in the order of the model's outputs; None if the model has no labels.
       config: the `modeling.BertConfig`.
       tokenizer: the tokenizer; None if the run reads no text.
       vocabulary: the fingerprint of the vocabulary if the run reads no text.
       inputs: the data files that a training reads, {name of a flag: list of paths}.
       train_data: see `describe_examples` and `fingerprints.hash_files`; None if the run does not train.
-      dev_data: see `describe_examples` and `describe_dev_files`; None if the run evaluates nothing.
+      dev_data: see `describe_examples` and `split_data.describe`; None if the run evaluates nothing.
       dev_rows: see `dev_split.DevRows`.
       task_module: see `task_module.load`.
       trim_padding: whether batches of the training are trimmed.
@@ -158,7 +143,7 @@ def create_record(settings, description):
         # may be 0, or may count only the replicas of one machine.
         recorded["num_replicas"] = group.count if group else 1
     record = {
-        "format": record_fields.RECORD_FORMAT,
+        "format": record_format.RECORD_FORMAT,
         "started": datetime.datetime.now().astimezone().isoformat(" ", "seconds"),
         "from_step": 0,
         "command": description.command,
@@ -252,7 +237,6 @@ class _Plan(NamedTuple):
       changed: names of the model's files to write.
       stale: names of the model's files to remove.
       model_files: {name: fingerprint} of the model's files afterwards.
-      warnings: list of str, see `RunRecord.warn_about_results`.
     """
 
     trained: object
@@ -260,7 +244,6 @@ class _Plan(NamedTuple):
     changed: list
     stale: list
     model_files: dict
-    warnings: list
 
 
 class RunRecord:
@@ -293,17 +276,6 @@ class RunRecord:
         self._written = None  # the content of run.json, after `write`
         self._plan = self._compare(settings.trained or settings.output_directory)
 
-    def warn_about_results(self):
-        """Logs warnings if the results of this run could be mistaken for other results, as the last lines of
-        the log.
-
-        - The run evaluates other development data than the training, although their path is the same.
-        - The flags of this run have other values than the training, but the training had already ended. So
-          the run trains no step with the new values.
-        """
-        for text in self._plan.warnings:
-            logging.warning("%s", text)
-
     @property
     def data(self):
         """Returns {name: value}, a description of the data, the model and the task. All replicas must have
@@ -327,7 +299,8 @@ class RunRecord:
         stored = trained.record or {}
         decision = record_comparison.compare(trained.record, self._now, trained.step, self._last_step,
                                              self._trains)
-        warnings = self._check_and_log(decision, trained) if trained.newest else []
+        if trained.newest:
+            self._check_and_log(decision, trained)
         recorded, changed, stale = stored.get("model_files", {}), [], []
         if decision.trains:
             changed, stale = model_files.list_changed_files(self._output_dir, self._contents, recorded)
@@ -336,11 +309,10 @@ class RunRecord:
                        if not files.exists(os.path.join(self._output_dir, name))]
         kept = {name: value for name, value in recorded.items() if name not in stale}
         written = model_files.hash_contents({name: self._contents[name] for name in changed})
-        return _Plan(trained, decision, changed, stale, {**kept, **written}, warnings)
+        return _Plan(trained, decision, changed, stale, {**kept, **written})
 
     def _check_and_log(self, decision, trained):
         """Raises a ValueError if the run cannot continue the training; otherwise logs what has changed.
-        Returns the warnings for `warn_about_results`.
 
         Args:
           decision: a `record_comparison.Decision`.
@@ -348,15 +320,15 @@ class RunRecord:
         """
         if not trained.record:
             logging.info("%s has no %s, so this run cannot be compared with the training of the checkpoints "
-                         "in this directory.", trained.path, output_files.RECORD)
-            return []
+                         "in this directory.", trained.path, file_names.RECORD)
+            return
         shown, stored, step = record_comparison.format_differences, trained.record, trained.step
         name = f"{stored['command']} on {stored['task']}, started {stored['started']}"
         # Other checks compare a head or a vocabulary with --init_checkpoint.
         if decision.refused and trained.path == self._output_dir:
             raise ValueError(
                 f"--output_dir={self._output_dir} contains a training that this run cannot continue. "
-                f"According to {output_files.RECORD} there ({name}), these values differ: "
+                f"According to {file_names.RECORD} there ({name}), these values differ: "
                 f"{shown(decision.refused)}. Use another --output_dir, or remove the checkpoints in "
                 "this directory.")
         if self._trains and not decision.trains:
@@ -367,30 +339,24 @@ class RunRecord:
                       "The best weights are chosen again among the earlier evaluations")
             logging.warning("%s: no steps are left to train. %s, because these settings have changed: %s.",
                             self._output_dir, effect, shown(decision.evaluations))
-        warnings = []
         if decision.dev_data:
-            text = (f"The development data differ from those of the training in {trained.path}: "
-                    f"{' -> '.join(decision.dev_data)}. So the metrics of this evaluation cannot be compared "
-                    "with those of the training.")
-            if record_comparison.dev_paths(stored) == record_comparison.dev_paths(self._now):
-                warnings.append(text)
-            else:  # the user named other data
-                logging.info("%s", text)
+            is_same_path = record_comparison.dev_paths(stored) == record_comparison.dev_paths(self._now)
+            (logging.warning if is_same_path else logging.info)(
+                "The development data differ from those of the training in %s: %s. So the metrics of this "
+                "evaluation cannot be compared with those of the training.", trained.path,
+                " -> ".join(decision.dev_data))
         if not decision.changed:
-            return warnings
+            return
         if decision.trains:
             effect = (f"The training continues from step {step} with changed settings. To train from the "
                       "start, pass another --output_dir")
         elif self._trains:
-            warnings.append(f"No step was trained with the new values: {shown(decision.changed)}. "
-                            "The results are those of the earlier training. To train with the new "
-                            "values, pass another --output_dir.")
-            effect = "No steps are left to train"
+            effect = ("No steps are left to train, so the results are those of the earlier training. For a "
+                      "training with the new values, pass another --output_dir")
         else:
             effect = "The weights were trained with other settings"
         logging.warning("%s contains the training of %s. %s. Trained value -> value of this run: %s.",
                         trained.path, name, effect, shown(decision.changed))
-        return warnings
 
     def write(self):
         """Writes the model's files, and the record if it is new or changed. If the training starts from step
@@ -408,8 +374,11 @@ class RunRecord:
         if (now.newest, now.record) != (seen.newest, seen.record):
             self._plan = self._compare(now)
         plan = self._plan
-        model_files.write(self._output_dir, self._contents, plan.changed)
-        model_files.remove(self._output_dir, plan.stale if now.newest else [*plan.stale, *curve_table.FILES])
+        for name in plan.changed:
+            files.write_bytes(now.join(name), self._contents[name])
+        for name in plan.stale if now.newest else [*plan.stale, *curve_table.FILES]:
+            if files.exists(now.join(name)):
+                files.remove(now.join(name))
         record = plan.decision.record or now.record
         if record is None:
             return

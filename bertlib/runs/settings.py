@@ -1,6 +1,8 @@
 """Stores the values of a command's flags, and completes them with defaults. The flags of absl stay unchanged.
 """
 
+import functools
+
 from absl import logging
 
 from bertlib.runs.input_paths import require_file  # noqa: F401  tasks of users import it from here
@@ -13,6 +15,10 @@ PHASES = ("do_train", "do_eval", "do_predict")
 class Settings:
     """Stores the values of all flags of a command as attributes. Each command creates one such object when it
     starts.
+
+    Attributes:
+      open: function that takes a path and returns its `OutputDirectory`.
+      mapped_labels: {label in the files: label of the model}, the content of --label_map; {} without it.
     """
 
     def __init__(self, values, given=(), entries=None):
@@ -26,11 +32,18 @@ class Settings:
         vars(self).update(values)
         self._entries, self._taken = dict(entries or {}), set()
         self._given = set(given)
-        self._opened = {}  # what `open` and `start` return
+        self.mapped_labels = {}
+        # All calls with the same path return the same object; see `reopen`.
+        self.open = functools.cache(OutputDirectory)
+        self._find_training = functools.cache(find_training)
 
     def __contains__(self, name):
         """Returns whether the command has a flag of this name."""
         return name in vars(self)
+
+    def get(self, name, default=None):
+        """Returns the value of a flag; `default` if the command has no flag of this name."""
+        return vars(self).get(name, default)
 
     def entries(self, *classes):
         """Returns the entries of the command's flags that belong to one of the given classes. Without
@@ -59,31 +72,23 @@ class Settings:
     @property
     def output_directory(self):
         """The `OutputDirectory` of --output_dir, as it was when the run read it; see `reopen`."""
-        return self.open(getattr(self, "output_dir", None))
+        return self.open(self.get("output_dir"))
 
     @property
     def results_directory(self):
         """The `OutputDirectory` of --results_dir. This is `output_directory` if the paths are equal."""
         return self.open(self.results_dir)
 
-    def open(self, path):
-        """Returns the `OutputDirectory` with a path. All calls with the same path return the same object."""
-        return self._open(path, OutputDirectory)
-
     @property
     def start(self):
         """The `OutputDirectory` of the training that saved --init_checkpoint; None if no training did."""
-        return self._open(getattr(self, "init_checkpoint", None), find_training)
-
-    def _open(self, path, open_directory):
-        if (open_directory, path) not in self._opened:
-            self._opened[open_directory, path] = open_directory(path)
-        return self._opened[open_directory, path]
+        return self._find_training(self.get("init_checkpoint"))
 
     def reopen(self):
         """Makes `output_directory`, `results_directory` and `start` read the files again. Call this method if
         the files may have changed: when the directory was locked, and when a training has ended."""
-        self._opened.clear()
+        self.open.cache_clear()
+        self._find_training.cache_clear()
 
     @property
     def trained(self):
@@ -92,7 +97,7 @@ class Settings:
         This is --output_dir if it contains a checkpoint, otherwise the directory of --init_checkpoint. The
         value is None if this run trains, or if no training saved the weights.
         """
-        if getattr(self, "do_train", False):
+        if self.get("do_train"):
             return None
         return self.output_directory if self.output_directory.newest else self.start
 
@@ -125,8 +130,7 @@ class Settings:
         Args:
           schedule_steps: number of steps of the learning rate's schedule.
         """
-        limit = getattr(self, "max_steps", None)
-        return schedule_steps if limit is None else min(limit, schedule_steps)
+        return schedule_steps if self.max_steps is None else min(self.max_steps, schedule_steps)
 
     def set_default(self, name, value, why=""):
         """Sets a flag that was not given, and logs its value.

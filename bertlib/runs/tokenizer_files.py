@@ -56,7 +56,7 @@ class TokenizerSettings(NamedTuple):
     problems: list
 
 
-def create_tokenizer(settings, path, pieces, lower, is_protected, config, markers=()):
+def create_tokenizer(settings, path, pieces, lower, is_protected, vocab_size, markers=()):
     """Returns a `tokenization.FullTokenizer` or `tokenization.SentencePieceTokenizer`.
 
     Args:
@@ -65,7 +65,7 @@ def create_tokenizer(settings, path, pieces, lower, is_protected, config, marker
       pieces: whether the vocabulary is a SentencePiece model.
       lower: whether texts are lower-cased.
       is_protected: the value of --protect_special_tokens.
-      config: the `BertConfig`, see `load_vocabulary`; None if the vocabulary may have any size.
+      vocab_size: see `load_vocabulary`.
       markers: list of str, the value of --marker_tokens. A SentencePiece model has no markers.
 
     Raises:
@@ -73,8 +73,8 @@ def create_tokenizer(settings, path, pieces, lower, is_protected, config, marker
     """
     never_split = tokenization.SPECIAL_TOKENS if is_protected else ()
     if pieces:
-        return tokenization.SentencePieceTokenizer(path, lower, never_split, config and config.vocab_size)
-    vocab = load_vocabulary(path, markers, config)
+        return tokenization.SentencePieceTokenizer(path, lower, never_split, vocab_size)
+    vocab = load_vocabulary(path, markers, vocab_size)
     known = {*tokenization.SPECIAL_TOKENS, *vocab}
     for token, file in settings.added:
         if token not in known:
@@ -108,27 +108,24 @@ def vocabulary_content(path, markers):
     return "".join(f"{line}\n" for line in lines + new[len(free):]).encode()
 
 
-def load_vocabulary(path, markers, config=None):
+def load_vocabulary(path, markers, vocab_size=None):
     """Returns the vocabulary of `vocabulary_content` as an OrderedDict from token to id, after checking the
     file.
 
-    If markers were appended, `config.vocab_size` grows to the new number of entries. A model that has already
-    rows for these entries is accepted, too.
+    A model that has already rows for appended markers is accepted, too.
 
     Args:
       path: the vocabulary's file.
       markers: list of str, the value of --marker_tokens.
-      config: the `BertConfig` of the model; None if the vocabulary may have any size.
+      vocab_size: number of rows of the model's embeddings; None if the vocabulary may have any size.
 
     Raises:
       ValueError, FileNotFoundError: see `tokenization.check_vocab`.
     """
     tokenization.check_vocab(path)
     vocab = tokenization.load_vocab(io.BytesIO(vocabulary_content(path, markers)))
-    entries = max(vocab.values()) + 1
-    if config and entries != config.vocab_size:
-        tokenization.check_vocab(path, config.vocab_size)
-        config.vocab_size = max(config.vocab_size, entries)
+    if vocab_size != max(vocab.values()) + 1:
+        tokenization.check_vocab(path, vocab_size)
     return vocab
 
 

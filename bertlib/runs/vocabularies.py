@@ -10,7 +10,7 @@ import io
 import os
 
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.runs import tokenizer_files
+from bertlib.runs import entries, tokenizer_files
 from bertlib.runs.input_paths import require_file
 from bertlib.system import fingerprints
 from bertlib.system.files import read_json_object
@@ -72,7 +72,7 @@ def check_against_start(settings, path, flag):
 
 def markers(settings):
     """Returns --marker_tokens as a list of str; [] without this flag, or if the command does not have it."""
-    value = settings.marker_tokens if "marker_tokens" in settings else None
+    value = settings.get("marker_tokens")
     return value.split(",") if value else []
 
 
@@ -84,17 +84,17 @@ def tokenizer_directories(settings, path):
       settings: a `Settings`.
       path: the vocabulary's file.
     """
-    start = settings.init_checkpoint if "init_checkpoint" in settings else None
+    start = settings.get("init_checkpoint")
     return [os.path.dirname(path), *([checkpoint_formats.directory_of_checkpoint(start)] if start else [])]
 
 
 def check_vocabulary(settings, config):
-    """Checks the vocabulary that the flags name, for a command that reads no text. Does nothing if the flags
-    name no vocabulary.
+    """Checks the vocabulary that the flags name, for a command that reads no text, and adds rows for its
+    markers to a configuration. Does nothing if the flags name no vocabulary.
 
     Args:
       settings: a `Settings`.
-      config: the `BertConfig`; see `tokenizer_files.load_vocabulary`.
+      config: the `BertConfig`, see `add_marker_rows`.
 
     Raises:
       ValueError, FileNotFoundError: the vocabulary is missing, does not fit the configuration, or is not the
@@ -104,10 +104,17 @@ def check_vocabulary(settings, config):
     if flag:
         path = require_file(settings, flag)
         if flag == "vocab_file":
-            tokenizer_files.load_vocabulary(path, markers(settings), config)
+            add_marker_rows(config, tokenizer_files.load_vocabulary(path, markers(settings),
+                                                                    config.vocab_size))
         else:
             tokenization.SentencePieceTokenizer(path, vocab_size=config.vocab_size)
         check_against_start(settings, path, flag)
+
+
+def add_marker_rows(config, vocab):
+    """Raises the `vocab_size` of a `BertConfig` to the number of entries of a vocabulary, which is larger if
+    markers were appended. `vocab` is {token: id}."""
+    config.vocab_size = max(config.vocab_size, max(vocab.values()) + 1)
 
 
 def given_flag(settings, flags=_FLAGS):
@@ -128,14 +135,13 @@ def given_flag(settings, flags=_FLAGS):
     return given[0] if given else None
 
 
-def load_tokenizer(settings, config=None, flags=_FLAGS):
+def load_tokenizer(settings, vocab_size=None, flags=_FLAGS):
     """Returns the tokenizer that --do_lower_case and --vocab_file (or --spm_model_file) describe. First
     checks that these flags fit the configuration and the checkpoint.
 
     Args:
       settings: a `Settings`.
-      config: the `BertConfig`, see `tokenizer_files.load_vocabulary`; None if the vocabulary may have any
-        size.
+      vocab_size: see `tokenizer_files.load_vocabulary`.
       flags: names of the flags that may name the vocabulary.
 
     Returns:
@@ -150,7 +156,7 @@ def load_tokenizer(settings, config=None, flags=_FLAGS):
         raise ValueError("--vocab_file or --spm_model_file is required.")
     path = require_file(settings, flag)
     pieces = flag == "spm_model_file"
-    init_checkpoint = settings.init_checkpoint if "init_checkpoint" in settings else None
+    init_checkpoint = settings.get("init_checkpoint")
     if init_checkpoint:
         check_against_start(settings, path, flag)
     tokenizer_settings = tokenizer_files.read(tokenizer_directories(settings, path))
@@ -162,8 +168,7 @@ def load_tokenizer(settings, config=None, flags=_FLAGS):
         _check_supported(settings, tokenizer_settings)
     tokenizer = tokenizer_files.create_tokenizer(
         tokenizer_settings, path, pieces, settings.do_lower_case,
-        "protect_special_tokens" in settings and settings.protect_special_tokens, config,
-        markers(settings))
+        settings.get("protect_special_tokens"), vocab_size, markers(settings))
     if not (pieces or source) and settings.do_lower_case and not settings.is_given("do_lower_case"):
         _check_reachable(path, tokenizer)
     return tokenizer
@@ -185,7 +190,7 @@ def resolve_flag(settings, name, value, source):
     if value is None or value == now:
         return
     if settings.is_given(name):
-        now, value = (str(one).lower() if isinstance(one, bool) else one for one in (now, value))
+        now, value = map(entries.flag_text, (now, value))
         raise ValueError(f"--{name}={now}, but {source} says {name}={value}. Pass --{name}={value}, or leave "
                          "the flag out.")
     settings.set_default(name, value, f"the value in {source}")
@@ -195,7 +200,7 @@ def _check_supported(settings, tokenizer_settings):
     """Raises a ValueError if the files of a tokenizer contain settings that this project does not implement.
     With such settings, the tokens of this project would differ from the tokens of the original tokenizer."""
     problems = list(dict.fromkeys(tokenizer_settings.problems))
-    config = settings.bert_config_file if "bert_config_file" in settings else None
+    config = settings.get("bert_config_file")
     wrong_class = config and tokenizer_files.find_class_problem(
         read_json_object(config).get("tokenizer_class"), general=True)
     if wrong_class:

@@ -10,8 +10,8 @@ import os
 
 from absl import logging
 
-from bertlib.runs import model_directory
-from bertlib.runs.targets import ANSWERS as TASKS  # noqa: F401 (a public name of this package)
+from bertlib.runs import trained_model
+from bertlib.runs.registry import ANSWERS as TASKS  # noqa: F401 (a public name of this package)
 from bertlib.serving import portable_model, tensorflow_model
 from bertlib.serving.predictor import BATCH_SIZE, Predictor
 from bertlib.system import files, quiet_tensorflow
@@ -73,7 +73,7 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
         return _load_export(portable_model.read(exported, task), precision, batch_size, group, engine)
     if files.is_directory(path):
         _load_tensorflow(path)  # it reads the checkpoint
-    trained = model_directory.read(path, weights)
+    trained = trained_model.read(path, weights)
     if engine in portable_model.FORMATS:
         export = portable_model.newest(path, trained, engine, answers.resolve_task(trained, task))
         logging.info("--engine=%s: using %s.", engine, export.trained.path)

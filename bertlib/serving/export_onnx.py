@@ -32,7 +32,7 @@ def convert(model, task):
     change between calls. The outputs are the predictions of the head.
 
     Args:
-      model: a `model_directory.ModelDirectory`.
+      model: a `trained_model.TrainedModel`.
       task: the `answers.Answers` of the model.
 
     Raises:

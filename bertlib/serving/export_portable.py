@@ -4,7 +4,7 @@ reads them."""
 import os
 
 from bertlib.estimator import saved_model
-from bertlib.runs import output_directory, targets
+from bertlib.runs import output_directory, registry
 from bertlib.serving import export_onnx, export_tflite, portable_model
 from bertlib.system import files
 from bertlib.tasks import answers, export_model
@@ -18,7 +18,7 @@ def export(model, directory, file_format, task=None, quantize=False):
     when it is complete and a prediction with the exported model has succeeded.
 
     Args:
-      model: a `model_directory.ModelDirectory`.
+      model: a `trained_model.TrainedModel`.
       directory: the directory of all exports. The new export is written to a new subdirectory.
       file_format: a key of `FORMATS`.
       task: name of the task; None for the task that the model was trained for. See `answers.resolve_task`.
@@ -34,8 +34,8 @@ def export(model, directory, file_format, task=None, quantize=False):
     """
     asked, chosen = answers.create(model, task), portable_model.FORMATS[file_format]
     if file_format not in asked.formats:
-        known = ", ".join(name for name in targets.ANSWERS
-                          if file_format in targets.find_answers(name).formats)
+        known = ", ".join(name for name in registry.ANSWERS
+                          if file_format in registry.find_answers(name).formats)
         raise ValueError(f"--format={file_format} is for the tasks {known}, but the task "
                          f"of this export is {asked.task}. Export with --format=saved_model.")
     files.require_directory(directory, directory)

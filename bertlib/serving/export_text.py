@@ -190,7 +190,7 @@ def _encoder_inputs(model, first, second=None):
     pair, tokens are removed from the longer text.
 
     Args:
-      model: a `model_directory.ModelDirectory`.
+      model: a `trained_model.TrainedModel`.
       first: ragged int32 [N, …], the token ids of the first texts.
       second: ragged int32 [N, …], the token ids of the second texts, or None. An empty row means that there
         is no second text.

@@ -10,7 +10,7 @@ def write(model, task, quantize, path):
     """Writes a model as a TFLite file. The batch size and the length of the inputs may change between calls.
 
     Args:
-      model: a `model_directory.ModelDirectory`.
+      model: a `trained_model.TrainedModel`.
       task: the `answers.Answers` of the model.
       quantize: whether the weights are stored in int8. If true, matrix products with these weights are also
         computed in int8: the other inputs of the products are quantized when the model runs (dynamic

@@ -9,7 +9,7 @@
 import os
 from typing import NamedTuple
 
-from bertlib.runs import model_directory, output_files
+from bertlib.runs import file_names, trained_model
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.serving import onnx_model, tflite_model
 from bertlib.system import files, fingerprints
@@ -26,14 +26,14 @@ class Export(NamedTuple):
     """A model that was exported as an ONNX or TFLite file.
 
     Attributes:
-      trained: the `model_directory.ModelDirectory` of the export. Its attribute `checkpoint` is the path of
+      trained: the `trained_model.TrainedModel` of the export. Its attribute `checkpoint` is the path of
         the ONNX or TFLite file.
       format: a key of `FORMATS`.
-      task: one of `targets.ANSWERS`.
+      task: one of `registry.ANSWERS`.
       weights: fingerprint of the exported checkpoint.
     """
 
-    trained: model_directory.ModelDirectory
+    trained: trained_model.TrainedModel
     format: str
     task: str
     weights: str
@@ -50,7 +50,7 @@ def default_directory(model_dir, file_format):
 
 
 def hash_weights(model):
-    """Returns the fingerprint of the weights of a `model_directory.ModelDirectory`.
+    """Returns the fingerprint of the weights of a `trained_model.TrainedModel`.
 
     Only the index file of the checkpoint is read. It contains the checksum of each tensor, so it changes if
     the weights change.
@@ -66,7 +66,7 @@ def hash_directory(directory):
 
 def hash_files(directory):
     """Returns {name of a file: its fingerprint} for the files that describe the model and its tokenizer."""
-    names = (*output_files.NAMES, output_files.RECORD, DESCRIPTION)
+    names = (*file_names.NAMES, file_names.RECORD, DESCRIPTION)
     paths = {name: os.path.join(directory, name) for name in names}
     return {name: fingerprints.hash_files([path])["fingerprint"] for name, path in paths.items()
             if files.exists(path)}
@@ -111,7 +111,7 @@ def read(directory, task=None):
         raise ValueError(f"The requested task is {task}, but {directory} is an export for the task "
                          f"{exported}. Export the model again, with --task={task}.")
     file_format = description["file_format"]
-    model = model_directory.read_with_weights(
+    model = trained_model.read_with_weights(
         OutputDirectory(directory), os.path.join(directory, FORMATS[file_format].FILE))
     return Export(model, file_format, exported, description.get("weights"))
 
@@ -133,7 +133,7 @@ def newest(model_dir, model, file_format, task):
 
     Args:
       model_dir: the output directory of a training.
-      model: the `model_directory.ModelDirectory` of this directory, or of its folder best/.
+      model: the `trained_model.TrainedModel` of this directory, or of its folder best/.
       file_format: a key of `FORMATS`.
       task: the requested task; None for the task of the newest export.
 

@@ -56,7 +56,7 @@ class InputReader:
         """Creates the reader.
 
         Args:
-          model: a `model_directory.ModelDirectory`.
+          model: a `trained_model.TrainedModel`.
           answers: the `Answers` of the model.
           flags: {name of a flag in `COLUMN_FLAGS`: value}. These values replace the values that the training
             used.

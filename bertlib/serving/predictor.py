@@ -6,7 +6,7 @@ from typing import Any
 
 from bertlib.data import tables, unknown_tokens
 from bertlib.estimator.step_config import StepConfig
-from bertlib.runs.model_directory import ModelDirectory
+from bertlib.runs.trained_model import TrainedModel
 from bertlib.serving import prediction_inputs, tensorflow_model
 from bertlib.system import shared_work
 from bertlib.system.replica_group import Group
@@ -68,12 +68,12 @@ class Predictor:
     checkpoint: str
     label_separator: str
 
-    def __init__(self, directory: ModelDirectory, task: str | None = None, step: StepConfig | None = None,
+    def __init__(self, directory: TrainedModel, task: str | None = None, step: StepConfig | None = None,
                  batch_size: int = BATCH_SIZE, group: Group | None = None, model: Any = None) -> None:
         """Loads the weights.
 
         Args:
-          directory: the output directory of a training, see `model_directory.read`.
+          directory: the output directory of a training, see `trained_model.read`.
           task: "vectors", or None for the task that the model was trained for.
           step: a `StepConfig` with the precision and the kernels; None for fp32 and TensorFlow's ops.
           batch_size: largest number of windows in a batch.

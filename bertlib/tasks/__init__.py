@@ -1,22 +1,20 @@
 """The tasks that BERT is trained for: what all of them share, and the driver that runs any task.
 
 The modules of a task make features from text, build the head, and compute answers and scores. This module
-registers the tasks in `bertlib.runs.targets`. It imports none of their modules.
+registers the tasks in `bertlib.runs.registry`. It imports none of their modules.
 """
 
-from bertlib.runs import targets
+from bertlib.runs import registry
 
-# {name of a target: its class}.
-_TARGETS = {
+registry.TARGETS.update({
     "questions": "bertlib.tasks.squad.squad_target.Spans",
     "multiple_choice": "bertlib.tasks.classification.choice_target.Endings",
     "tagging": "bertlib.tasks.tagging.tagging_target.Tags",
     "multilabel": "bertlib.tasks.classification.text_targets.MultiLabel",
     "regression": "bertlib.tasks.classification.text_targets.Score",
     "classification": "bertlib.tasks.classification.text_targets.SingleLabel",
-    "pre-training": "bertlib.tasks.pretraining.pretraining_target.MaskedTokens"}
-# {task of predict.py, export.py and serve.py: the class of its answers}.
-_ANSWERS = {
+    "pre-training": "bertlib.tasks.pretraining.pretraining_target.MaskedTokens"})
+registry.ANSWERS.update({
     "classification": "bertlib.tasks.classification.text_answers.ChosenLabel",
     "regression": "bertlib.tasks.classification.text_answers.PredictedScore",
     "multilabel": "bertlib.tasks.classification.text_answers.ChosenLabels",
@@ -24,15 +22,12 @@ _ANSWERS = {
     "questions": "bertlib.tasks.squad.squad_target.SquadQuestions",
     "multiple_choice": "bertlib.tasks.classification.choice_target.ChosenEnding",
     "masked_words": "bertlib.tasks.pretraining.pretraining_target.MaskedWords",
-    "vectors": "bertlib.tasks.classification.text_answers.TextVector"}
-# {command that trains: its entries in the table of flags, in the order of --help}.
-_FLAGS = {
+    "vectors": "bertlib.tasks.classification.text_answers.TextVector"})
+registry.COMMANDS.update({
     "run_classifier": "bertlib.tasks.classification.classification_flags.RUN_CLASSIFIER",
     "run_classifier_with_tfhub":
         "bertlib.tasks.classification.classification_flags.RUN_CLASSIFIER_WITH_TFHUB",
     "run_ner": "bertlib.tasks.tagging.tagging_flags.RUN_NER",
     "run_pretraining": "bertlib.tasks.pretraining.pretraining_flags.RUN_PRETRAINING",
     "run_squad": "bertlib.tasks.squad.squad_flags.RUN_SQUAD",
-    "run_swag": "bertlib.tasks.classification.choice_flags.RUN_SWAG"}
-
-targets.register(_TARGETS, _ANSWERS, _FLAGS)
+    "run_swag": "bertlib.tasks.classification.choice_flags.RUN_SWAG"})

@@ -1,12 +1,12 @@
 """Base class of the answers of a task: what a trained model is asked, and how it answers.
 
-The classes are found with `targets.find_answers`. They convert texts to inputs of the model, and outputs of
+The classes are found with `registry.find_answers`. They convert texts to inputs of the model, and outputs of
 the model to answers. They also read the development set of a trained model again.
 """
 
 from bertlib.data.columns import is_blank
 from bertlib.data.example_encoding import ENCODER_INPUTS
-from bertlib.runs import targets
+from bertlib.runs import registry
 
 _DIGITS = 6
 VECTORS = "vectors"  # the answers that each model can give
@@ -18,8 +18,8 @@ class Answers:
     """Base class of the answers.
 
     Attributes:
-      model: a `model_directory.ModelDirectory`.
-      task: one of `targets.ANSWERS`, see `create`.
+      model: a `trained_model.TrainedModel`.
+      task: one of `registry.ANSWERS`, see `create`.
       fields: names of the texts of an input, such as ("text_a", "text_b").
       required: number of texts that an input must have. All further texts are optional.
       head: see `bertlib.tasks.head`. It is built when it is asked for, because it needs TensorFlow.
@@ -45,7 +45,7 @@ class Answers:
         """Creates the answers of a model.
 
         Args:
-          model: a `model_directory.ModelDirectory`.
+          model: a `trained_model.TrainedModel`.
         """
         self.model = model
         self.num_truncated = 0  # number of inputs from which tokens were removed
@@ -72,7 +72,7 @@ class Answers:
         """Returns the published processor that reads the data of a model's task; None if there is none.
 
         Args:
-          model: a `model_directory.ModelDirectory`.
+          model: a `trained_model.TrainedModel`.
         """
         return
 
@@ -82,7 +82,7 @@ class Answers:
         form that `Predictor.prepare` takes, and the right answer or None.
 
         Args:
-          model: a `model_directory.ModelDirectory`.
+          model: a `trained_model.TrainedModel`.
           path_of: function that takes the name of a flag, and returns the path that run.json records for it.
 
         Raises:
@@ -172,10 +172,10 @@ class Answers:
 
 
 def resolve_task(model, task=None):
-    """Returns the task for which a model will be used, one of `targets.ANSWERS`.
+    """Returns the task for which a model will be used, one of `registry.ANSWERS`.
 
     Args:
-      model: a `model_directory.ModelDirectory`.
+      model: a `trained_model.TrainedModel`.
       task: the requested task; None for the task that the model was trained for.
 
     Raises:
@@ -191,7 +191,7 @@ def resolve_task(model, task=None):
 def create(model, task=None):
     """Returns the `Answers` of a model for a task. For the arguments and errors, see `resolve_task`."""
     task = resolve_task(model, task)
-    created = targets.find_answers(task)(model)
+    created = registry.find_answers(task)(model)
     created.task = task
     return created
 

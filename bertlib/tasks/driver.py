@@ -11,9 +11,10 @@ from absl import logging
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import batches
-from bertlib.runs import checks, curve_table, model_config, run_record
+from bertlib.graph import lazy_tensorflow as tf
+from bertlib.runs import checks, curve_table, run_record
 from bertlib.system import files, replica_group
-from bertlib.tasks import estimator_setup, model_checks, training_plan
+from bertlib.tasks import estimator_setup, model_checks, starting_weights, training_plan
 from bertlib.tasks import head as task_head
 
 
@@ -29,7 +30,9 @@ class Inference:
 
     def rows(self):
         """Yields the predictions for the examples, each a dict of NumPy arrays, in the order of the file."""
-        return batches.restore_file_order(self._estimator.predict_with(self.checkpoint, self._input_fn))
+        with _memory_errors_naming("predict_batch_size"):
+            yield from batches.restore_file_order(
+                self._estimator.predict(self._input_fn, checkpoint_path=self.checkpoint))
 
     def evaluate(self, metrics, steps=None, name=None, batch_size=None):
         """Returns the metrics of the predictions.
@@ -41,12 +44,22 @@ class Inference:
         def input_fn(params):
             return self._input_fn({**params, "batch_size": batch_size or params["batch_size"]})
 
-        return self._estimator.evaluate_with(self.checkpoint, input_fn, metrics, steps, name)
+        with _memory_errors_naming("eval_batch_size"):
+            return self._estimator.evaluate(input_fn, steps, None, self.checkpoint, name, metrics)
 
     @property
     def step(self):
         """The step of the weights."""
         return checkpoint_formats.read_global_step(self.checkpoint)
+
+
+@contextlib.contextmanager
+def _memory_errors_naming(flag):
+    """Returns a context manager. If memory runs out in its block, the error names the flag to lower."""
+    try:
+        yield
+    except tf.errors.ResourceExhaustedError as error:
+        raise ValueError(f"out of memory. Lower --{flag}.") from error
 
 
 def run(task):
@@ -72,7 +85,7 @@ def run(task):
     checks.refuse_overwriting(settings, inputs, _list_overwritten_files(task))
     # Read the data. Check the weights, the disk and the record of an earlier training.
     task.read()
-    start = _find_starting_weights(task)
+    start = starting_weights.find(task)
     schedule_steps = task.num_train_steps()
     last_step = settings.last_training_step(schedule_steps)
     model_checks.check_disk(settings, last_step, task.head_shapes(), task.config)
@@ -80,7 +93,7 @@ def run(task):
     trainable = _create_trainable(task, start, schedule_steps)
     record = run_record.RunRecord(settings, schedule_steps, last_step, _describe(task, inputs, trainable),
                                   task.more_files())
-    exports = getattr(settings, "do_export", False)
+    exports = settings.get("do_export")
     if exports:
         from bertlib.tasks import export_model
         export_model.check_run(settings)
@@ -94,34 +107,17 @@ def run(task):
             estimator_setup.check_shared_directory(settings, group)
         if is_first:
             record.write()
-            _write_skipped_lines(task)
+            if settings.get("skip_bad_lines"):
+                from bertlib.tasks import results
+                results.write_skipped_lines(settings, task.skipped, task.dialect)
         if settings.do_train:
             phases.train(schedule_steps, last_step)
             record.mark_finished()
         phases.evaluate_and_predict()
         if exports and is_first:
             export_model.export_run(settings)
-    if is_first:
-        record.warn_about_results()
     if task.failure:
         raise task.failure
-
-
-def _find_starting_weights(task):
-    """Returns the weights from which the model starts, after checking that they fit the model. The result is
-    None if the weights start at random, or if the encoder has its own weights."""
-    settings = task.settings
-    start = settings.init_checkpoint
-    # If --output_dir contains a checkpoint, the run loads that checkpoint, so the head in --init_checkpoint
-    # does not matter.
-    if start and not settings.output_directory.newest:
-        from bertlib.tasks import head_labels
-        start = head_labels.starting_checkpoint(settings, task.describe_head())
-    start = model_config.with_marker_rows(settings, task.config, start)
-    model_checks.check_starting_weights(settings, task.config, task.head_shapes(), start)
-    if settings.do_train and settings.reinit_layers:
-        start = model_config.without_reinitialized(settings, task.config, start)
-    return start
 
 
 def _create_trainable(task, start, schedule_steps):
@@ -129,7 +125,7 @@ def _create_trainable(task, start, schedule_steps):
 
     Args:
       task: see `run`.
-      start: the result of `_find_starting_weights`.
+      start: the result of `starting_weights.find`.
       schedule_steps: number of steps of the learning rate's schedule.
     """
     warmup_steps = task.num_warmup_steps()
@@ -162,13 +158,6 @@ def _list_overwritten_files(task):
     results = [*(name for split, name in task.records.items() if split != "train"), *task.other_names(),
                *(name for split in task.result_splits for name in task.result_names(split))]
     return checks.list_overwritten_files(task.settings, results, filter(None, [task.records.get("train")]))
-
-
-def _write_skipped_lines(task):
-    """Writes the list of the lines that --skip_bad_lines=true has left out."""
-    if getattr(task.settings, "skip_bad_lines", False):
-        from bertlib.tasks import results
-        results.write_skipped_lines(task.settings, task.skipped, task.dialect)
 
 
 class _Phases:

@@ -29,8 +29,8 @@ def evaluated_weights(settings):
 
 
 class _Estimator(estimator.Estimator):
-    """An Estimator whose out-of-memory errors say which flags to change. If the run does not train, this
-    Estimator writes nothing into --output_dir."""
+    """An Estimator whose error names the flags to change if a training runs out of memory. If the run does
+    not train, this Estimator writes nothing into --output_dir."""
 
     def __init__(self, settings, trainable, step_config, hooks, **arguments):
         super().__init__(trainable.build_model_fn(trainable.head), **arguments)
@@ -57,20 +57,6 @@ class _Estimator(estimator.Estimator):
         except tf.errors.ResourceExhaustedError as error:
             advice = training_plan.advise_on_memory(self._settings, self._trainable, self._step_config)
             raise ValueError(advice) from error
-
-    def evaluate_with(self, checkpoint, input_fn, metrics, steps, name):
-        """Evaluates the weights of a checkpoint, see `estimator.Estimator.evaluate`."""
-        try:
-            return self.evaluate(input_fn, steps, None, checkpoint, name, metrics)
-        except tf.errors.ResourceExhaustedError as error:
-            raise ValueError("out of memory in evaluation. Lower --eval_batch_size.") from error
-
-    def predict_with(self, checkpoint, input_fn):
-        """Yields the predictions of a checkpoint's weights, see `estimator.Estimator.predict`."""
-        try:
-            yield from self.predict(input_fn, checkpoint_path=checkpoint)
-        except tf.errors.ResourceExhaustedError as error:
-            raise ValueError("out of memory in prediction. Lower --predict_batch_size.") from error
 
 
 def _profile_hooks(settings, last_step):
@@ -122,8 +108,8 @@ def create_estimator(settings, trainable, last_step):
         metrics_history=history)
     return _Estimator(settings, trainable, step_config, hooks, config=config,
                       train_batch_size=settings.train_batch_size if settings.do_train else None,
-                      eval_batch_size=getattr(settings, "eval_batch_size", None),
-                      predict_batch_size=getattr(settings, "predict_batch_size", None))
+                      eval_batch_size=settings.get("eval_batch_size"),
+                      predict_batch_size=settings.get("predict_batch_size"))
 
 
 @contextlib.contextmanager

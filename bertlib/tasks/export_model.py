@@ -18,14 +18,14 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.data import example_encoding
 from bertlib.estimator import saved_model
-from bertlib.runs import model_directory, output_files
+from bertlib.runs import file_names, trained_model
 from bertlib.system import files
 from bertlib.tasks import answers, session, warmup
 
 DIRECTORY = "export"  # name of the default directory of the versions
 DEFAULT_SIGNATURE = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 # Names of the files in the model's directory that are copied into an export if they exist.
-_FILES = (*output_files.NAMES, output_files.RECORD)
+_FILES = (*file_names.NAMES, file_names.RECORD)
 # Names of the extra inputs that have one value for each token.
 _ALONG_TOKENS = ("word_mask",)
 
@@ -75,7 +75,7 @@ def derive_inputs(model, input_ids):
     """Computes the mask and the segments from token ids.
 
     Args:
-      model: a `model_directory.ModelDirectory`.
+      model: a `trained_model.TrainedModel`.
       input_ids: int32 [B, F], padded with 0.
 
     Returns:
@@ -97,7 +97,7 @@ def _parse_examples(model, serialized, more):
     returns an error.
 
     Args:
-      model: a `model_directory.ModelDirectory`.
+      model: a `trained_model.TrainedModel`.
       serialized: string [B].
       more: names of the extra inputs.
     """
@@ -163,7 +163,7 @@ def export(model, directory, task=None, warmup_requests=1):
     """Exports a model as a SavedModel whose inputs are token ids.
 
     Args:
-      model: a `model_directory.ModelDirectory`.
+      model: a `trained_model.TrainedModel`.
       directory: the directory of all versions. The new version is written to a new subdirectory.
       task: name of the task; None for the task that the model was trained for. See `answers.resolve_task`.
       warmup_requests: number of warm-up requests for each signature, see `warmup`.
@@ -232,7 +232,7 @@ def log(path, model):
 
     Args:
       path: directory of the version.
-      model: the `model_directory.ModelDirectory` that was exported.
+      model: the `trained_model.TrainedModel` that was exported.
     """
     logging.info("%s exported: %s", model.checkpoint, path)
 
@@ -253,7 +253,7 @@ def check_run(settings):
       ValueError, OSError: an export is not possible.
     """
     if not settings.do_train:
-        model_directory.read(settings.output_dir, settings.weights)
+        trained_model.read(settings.output_dir, settings.weights)
     elif not (settings.vocab_file or settings.spm_model_file):
         raise ValueError("--do_export: an export needs the vocabulary of the model. Pass --vocab_file or "
                          "--spm_model_file.")
@@ -263,5 +263,5 @@ def check_run(settings):
 
 def export_run(settings):
     """Exports the weights in --output_dir that --weights chooses."""
-    model = model_directory.read(settings.output_dir, settings.weights)
+    model = trained_model.read(settings.output_dir, settings.weights)
     log(export(model, run_directory(settings)), model)

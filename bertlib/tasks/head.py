@@ -95,7 +95,7 @@ class Head:
         predictions.
 
         Args:
-          model: a `model_directory.ModelDirectory`.
+          model: a `trained_model.TrainedModel`.
           predictions: the predictions of `build`.
           features: the result of `exported_features`.
         """

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from absl import logging
 
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.runs import model_config, output_files, targets
+from bertlib.runs import file_names, model_flags, registry
 from bertlib.runs.output_directory import OutputDirectory, is_training_checkpoint
 from bertlib.system import files
 
@@ -20,7 +20,7 @@ class HeadDescription(NamedTuple):
     """The kind and the labels of a head, in a checkpoint or of a task.
 
     Attributes:
-      kind: name of the target, see `bertlib.runs.targets`; None if it is unknown.
+      kind: name of the target, see `bertlib.tasks.target`; None if it is unknown.
       labels: list of str; None if the labels are unknown or the head has no labels.
       outputs: number of outputs; None if it is unknown.
       crf: whether the head has a CRF.
@@ -68,7 +68,7 @@ def kind_from_config(config):
     """Returns the kind of head according to a Hugging Face configuration (a dict); None if the configuration
     does not contain the kind."""
     architectures = config.get("architectures")
-    linear = [target for target in targets.find_all() if not target.variables]
+    linear = [target for target in registry.find_targets() if not target.variables]
     return next((target.name for target in linear if (
         target.problem_type == config.get("problem_type") if target.problem_type
         else isinstance(architectures, list) and target.architecture in architectures)), None)
@@ -90,16 +90,18 @@ def read_head(checkpoint, wanted_kind=None):
     Raises:
       ValueError: run.json, labels.txt or the configuration is damaged.
     """
-    kinds = [target.name for target in targets.find_all() if set(target.variables) & set(checkpoint.shapes)]
+    kinds = [target.name for target in registry.find_targets()
+             if set(target.variables) & set(checkpoint.shapes)]
     if _LINEAR[0] not in checkpoint.shapes or wanted_kind in kinds:
         return HeadDescription(wanted_kind if wanted_kind in kinds else kinds[0]) if kinds else None
     directory = checkpoint_formats.directory_of_checkpoint(checkpoint.path)
     shape = checkpoint.shapes[_LINEAR[0]]
     bare = HeadDescription(None, None, shape[0] if shape else None, CRF in checkpoint.shapes)
-    record = None if checkpoint.format == "hugging_face" else OutputDirectory(directory).record
+    opened = OutputDirectory(directory)
+    record = None if checkpoint.format == "hugging_face" else opened.record
     if is_training_checkpoint(checkpoint):
-        labels = record["labels"] if record else output_files.read_labels(directory)
-        source = output_files.RECORD if record else output_files.LABELS
+        labels = record["labels"] if record else opened.labels
+        source = file_names.RECORD if record else file_names.LABELS
         kind = record["task_type"] if record else None
     else:
         source = _CONFIG[checkpoint.format]
@@ -107,10 +109,10 @@ def read_head(checkpoint, wanted_kind=None):
         config = files.read_json_object(path) if files.exists(path) else {}
         labels, kind = label_names(config, path), kind_from_config(config)
         if labels is None and checkpoint.format == "tensorflow" and not record:
-            labels, source = output_files.read_labels(directory), output_files.LABELS
+            labels, source = opened.labels, file_names.LABELS
     if labels is not None and len(labels) != bare.outputs:
         labels = None  # the number of labels is wrong, so the labels belong to a different head
-    for target in targets.find_all():
+    for target in registry.find_targets():
         kind = target.name if set(target.optional_variables) & set(checkpoint.shapes) else kind
     return bare._replace(kind=kind, labels=labels, source=os.path.join(directory, source))
 
@@ -118,7 +120,7 @@ def read_head(checkpoint, wanted_kind=None):
 def has_trained_names(head):
     """Returns whether the labels of a `HeadDescription` were read from a file that a training wrote, not from
     a configuration."""
-    return os.path.basename(head.source) in (output_files.RECORD, output_files.LABELS)
+    return os.path.basename(head.source) in (file_names.RECORD, file_names.LABELS)
 
 
 def labels_of_weights(settings):
@@ -126,7 +128,7 @@ def labels_of_weights(settings):
     unknown."""
     if settings.output_directory.newest or not settings.init_checkpoint:
         return settings.output_directory.labels
-    head = read_head(model_config.open_starting_weights(settings))
+    head = read_head(model_flags.open_starting_weights(settings))
     return head and head.labels
 
 
@@ -146,21 +148,20 @@ def starting_checkpoint(settings, wanted):
       wanted: the task's `HeadDescription`.
 
     Returns:
-      the path, or a `checkpoint_formats.Checkpoint`.
+      a `checkpoint_formats.Checkpoint`.
 
     Raises:
       ValueError: the run does not train, and the head in the checkpoint is not the head of the task.
     """
-    path = settings.init_checkpoint
-    checkpoint = model_config.open_starting_weights(settings)
+    checkpoint = model_flags.open_starting_weights(settings)
     head = read_head(checkpoint, wanted.kind)
     if head is None:
-        return path
-    target = targets.find(wanted.kind)
+        return checkpoint
+    target = registry.find_target(wanted.kind)
     difference, advice = _describe_difference(settings, head, wanted)
     if not difference:
-        return _reorder_head(path, checkpoint, head, wanted, target)
-    is_pretrained = bool(head.kind) and targets.find(head.kind).is_pretraining
+        return _reorder_head(checkpoint, head, wanted, target)
+    is_pretrained = bool(head.kind) and registry.find_target(head.kind).is_pretraining
     # A run without training accepts a model that is only pre-trained, and uses it with a random head.
     if not (settings.do_train or is_pretrained):
         raise ValueError(f"{difference}. {advice}")
@@ -178,10 +179,10 @@ def _describe_difference(settings, head, wanted):
       (the difference in words, advice for a run without training); two empty texts if there is no difference.
     """
     path = settings.init_checkpoint
-    target = targets.find(wanted.kind)
+    target = registry.find_target(wanted.kind)
     has_own_names = bool(target.variables)
     if head.kind != wanted.kind and (head.kind is not None or has_own_names):
-        kind = targets.find(head.kind).title if head.kind else "another task"
+        kind = registry.find_target(head.kind).title if head.kind else "another task"
         source = f" ({head.source})" if head.source else ""
         return (f"the head in --init_checkpoint={path} is the head of {kind}{source}, but the task needs the "
                 f"head of {target.title}",
@@ -214,31 +215,27 @@ def _permutation(head, wanted):
     return [old.index(label) for label in new] if sorted(old) == sorted(new) else None
 
 
-def _reorder_head(path, checkpoint, head, wanted, target):
+def _reorder_head(checkpoint, head, wanted, target):
     """Returns a checkpoint in which the outputs of the head are in the order of the task's labels.
 
     Args:
-      path: the checkpoint's path.
-      checkpoint: the open `checkpoint_formats.Checkpoint`.
+      checkpoint: a `checkpoint_formats.Checkpoint`.
       head: the `HeadDescription` in the checkpoint.
       wanted: the task's `HeadDescription`.
       target: its target.
-
-    Returns:
-      the path if the order is right or unknown, else a `checkpoint_formats.Checkpoint`.
     """
     if not wanted.labels:
-        return path
+        return checkpoint
     if not head.labels:
         logging.info("The labels of the %s in %s have no names. The outputs get the labels of the task, "
                      "in this order: %s.",
-                     target.noun, path, ", ".join(wanted.labels))
-        return path
+                     target.noun, checkpoint.path, ", ".join(wanted.labels))
+        return checkpoint
     order = _permutation(head, wanted)
     if order == sorted(order):
-        return path
+        return checkpoint
     logging.info("The %s in %s has the labels in the order %s. Its outputs are rearranged into the order of "
                  "the task: %s.",
-                 target.noun, path, ", ".join(head.labels), ", ".join(wanted.labels))
+                 target.noun, checkpoint.path, ", ".join(head.labels), ", ".join(wanted.labels))
     return checkpoint_formats.reorder_tensors(checkpoint,
                                               {**dict.fromkeys(_LINEAR, [order]), CRF: [order, order]})

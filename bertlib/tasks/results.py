@@ -7,7 +7,7 @@ from absl import logging
 from bertlib.data import faults
 from bertlib.graph import lazy_tensorflow as tf
 from bertlib.reports import report_sections
-from bertlib.runs import curve_table, output_files
+from bertlib.runs import curve_table, file_names
 from bertlib.system import files
 
 
@@ -55,7 +55,7 @@ def write_skipped_lines(settings, skipped, dialect):
       dialect: the `tables.Dialect` of the input.
     """
     directory = settings.output_dir if settings.do_train else settings.results_dir
-    path = os.path.join(directory, output_files.SKIPPED_LINES)
+    path = os.path.join(directory, file_names.SKIPPED_LINES)
     files.write_text(path, faults.format_table(skipped, dialect.of_output(settings.output_delimiter)))
     if skipped:
         logging.warning("%s lists the %d lines that were left out.", path, len(skipped))

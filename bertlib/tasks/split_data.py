@@ -6,7 +6,7 @@ import os
 
 from absl import logging
 
-from bertlib.runs import inheritance, run_record
+from bertlib.runs import curve_table, recorded_flags
 from bertlib.runs.input_paths import require_data_dir, sample_path
 from bertlib.system import files, fingerprints
 
@@ -48,7 +48,7 @@ def resolve_flags(settings, sample, sample_defaults, names):
         flags = f"--{missing[0]}_file or --data_dir"
         if list_files(settings):
             raise ValueError(f"{flags} is required.")
-        inheritance.refuse_sample(settings, sample_path(sample), flags)
+        recorded_flags.refuse_sample(settings, sample_path(sample), flags)
         settings.set_default("data_dir", sample_path(sample), "a small sample made for this repository")
         for name, value in sample_defaults.items():
             if not settings.is_resolved(name):
@@ -86,16 +86,22 @@ def find_split_file(directory, split, *groups):
 def describe(settings, count_dev_examples, train=None, dev=None):
     """Returns the fields of a `run_record.Description` for the data, as {name: value}.
 
+    Each value is the result of `fingerprints.hash_files`, or None if the run does not read the split. That of
+    the development set also contains "examples", the number of examples that an evaluation reads.
+
     Args:
       settings: a `Settings`.
       count_dev_examples: function without arguments that returns the number of examples that an evaluation
         reads.
       train, dev: lists of the paths of both splits; by default, --train_file and --dev_file.
     """
-    return {"train_data": fingerprints.hash_files(train or [settings.train_file]) if settings.do_train
-            else None,
-            "dev_data": run_record.describe_dev_files(settings, dev or [settings.dev_file],
-                                                      count_dev_examples)}
+    data = dict.fromkeys(("train_data", "dev_data"))
+    if settings.do_train:
+        data["train_data"] = fingerprints.hash_files(train or [settings.train_file])
+    if settings.do_eval or curve_table.is_requested(settings):
+        data["dev_data"] = {**fingerprints.hash_files(dev or [settings.dev_file]),
+                            "examples": count_dev_examples()}
+    return data
 
 
 # --- Examples --------------------------------------------------------------------------------------------
@@ -134,7 +140,7 @@ def read_dev_set(model):
     """Returns the development set of a model's training: inputs of the model, and the correct answers.
 
     Args:
-      model: a `model_directory.ModelDirectory`.
+      model: a `trained_model.TrainedModel`.
 
     Returns:
       list of pairs. The first element is a tuple of the texts of one input, in the form that

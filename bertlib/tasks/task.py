@@ -11,7 +11,7 @@ import os
 from absl import logging
 
 from bertlib.data import example_encoding, prediction_files, tables, unknown_tokens
-from bertlib.runs import checks, inheritance, model_config, output_files, targets, vocabularies
+from bertlib.runs import checks, file_names, model_flags, recorded_flags, registry, vocabularies
 from bertlib.system import fingerprints, terminal
 from bertlib.tasks import split_data
 
@@ -72,7 +72,7 @@ class Task(abc.ABC):
 
     @property
     def target(self):
-        """What the model predicts: a class or an object of `bertlib.runs.targets.Target`."""
+        """What the model predicts: a class or an object of `bertlib.tasks.target.Target`."""
         raise NotImplementedError
 
     # --- Resolve the flags
@@ -95,7 +95,7 @@ class Task(abc.ABC):
         self.settings.choose_phases()
         if self.settings.output_dir is None:
             self.settings.set_default("output_dir", os.path.join("output", folder))
-        inheritance.inherit_settings(self.settings, self.target.name)
+        recorded_flags.inherit(self.settings, self.target.name)
 
     def resolve_splits(self, folder, sample_defaults, names):
         """Sets the flags of a task with the files --train_file, --dev_file and --test_file, or --data_dir. A
@@ -107,12 +107,13 @@ class Task(abc.ABC):
         """
         self.resolve_run(folder)
         split_data.resolve_flags(self.settings, folder, sample_defaults, names)
-        model_config.resolve_model_flags(self.settings)
+        model_flags.resolve_model_flags(self.settings)
 
     def load_model(self):
         """Reads the configuration and the vocabulary of the model, and checks that the task can use them."""
-        self.config = model_config.load_config(self.settings)
-        self.tokenizer = vocabularies.load_tokenizer(self.settings, self.config)
+        self.config = model_flags.load_config(self.settings)
+        self.tokenizer = vocabularies.load_tokenizer(self.settings, self.config.vocab_size)
+        vocabularies.add_marker_rows(self.config, self.tokenizer.vocab)
         if self.needs_segments:
             checks.check_segments(self.config, self.needs_segments)
 
@@ -131,7 +132,7 @@ class Task(abc.ABC):
 
     def other_names(self):
         """Returns the names of further files that the run can write into --results_dir."""
-        return [output_files.SKIPPED_LINES] if "skip_bad_lines" in self.settings else []
+        return [file_names.SKIPPED_LINES] if "skip_bad_lines" in self.settings else []
 
     # --- Read the data
 
@@ -300,7 +301,7 @@ class TaskWithResults(Task):
     @functools.cached_property
     def results(self):
         """The `results.Results` of the run."""
-        return targets.load(self.results_class)(self)
+        return registry.load(self.results_class)(self)
 
     def predict(self, split, inference):
         return self.results.predict(split, inference)

@@ -12,7 +12,7 @@ import pytest
 from rows import ROWS
 import tiny
 
-from bertlib.runs import model_config
+from bertlib.runs import model_flags
 from bertlib.runs.settings import Settings
 
 SIZE = len(tiny.VOCABULARY)
@@ -47,8 +47,6 @@ def write_another_training(untrained):
         "--vocab_file=c/uncased_L-2_H-128_A-2/v.txt: there is no such file. `python download.py "
         "--model=uncased_L-2_H-128_A-2` downloads the published model. Then pass "
         "--vocab_file=checkpoints/uncased_L-2_H-128_A-2/vocab.txt."]),
-    (None, dict(init_checkpoint="/no_dir/bert_model.ckpt"), [
-        "If your command has a shell variable before /no_dir/bert_model.ckpt: is this variable set?"]),
     (None, dict(vocab_file="data"), ["--vocab_file=data is a directory; name the file"]),
     (None, dict(data_dir=None, task_name="CoLA"), ["--data_dir is required",
                                                    "a sample of MRPC, but not of CoLA"]),
@@ -154,7 +152,7 @@ def test_a_configuration_that_cannot_be_names_its_setting(changes, said, tmp_pat
     path = tmp_path / "bert_config.json"
     write_json(path, {name: value for name, value in {**tiny.CONFIG, **changes}.items()
                                 if value is not None})
-    found = error_of(model_config.read_config, Settings(dict(bert_config_file=str(path))))
+    found = error_of(model_flags.read_config, Settings(dict(bert_config_file=str(path))))
     assert found.startswith(f"--bert_config_file: {path} is not usable:\n") and said in found
 
 
@@ -162,4 +160,4 @@ def test_a_configuration_that_is_no_json_object_is_named(tmp_path):
     path = tmp_path / "bert_config.json"
     path.write_text("[]")
     with pytest.raises(ValueError, match=f"{path} must contain a JSON object, not a list"):
-        model_config.read_config(Settings(dict(bert_config_file=str(path))))
+        model_flags.read_config(Settings(dict(bert_config_file=str(path))))

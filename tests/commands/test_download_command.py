@@ -7,10 +7,6 @@ import time
 from file_server import Server, zip_of
 import pytest
 
-from bertlib.commands import published_files
-
-from bertlib.runs import input_paths
-
 MODEL = {"uncased_L-2_H-128_A-2/bert_config.json": b'{"vocab_size": 5}',
          **{f"uncased_L-2_H-128_A-2/{name}": name.encode() for name in (
              "vocab.txt", "bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001")}}
@@ -26,17 +22,6 @@ FILES = {
 @pytest.fixture
 def run(scripts, tmp_path):
     return lambda *flags: scripts.run("download.py", *flags, cwd=tmp_path, no_proxy="*")
-
-
-def test_an_error_about_missing_data_names_the_command_that_downloads_them():
-    for name, data in published_files.DATA.items():
-        for source in data.sources:
-            path = source.directory
-            if path == "data/squad":
-                path = f"{path}/{source.files[0]}"
-            is_named = name.startswith("squad") or path == f"data/glue/{name}"
-            assert input_paths.advice_on_missing_path("data_dir", path) == (
-                f" `python download.py --data={name}` downloads the data." if is_named else "")
 
 
 def test_checkpoints_and_data_are_fetched_and_then_there(run, tmp_path):

@@ -7,7 +7,7 @@ import model_directories
 import pytest
 import tensorflow.compat.v1 as tf
 
-from bertlib.runs import model_directory
+from bertlib.runs import trained_model
 from bertlib.tasks import split_data
 
 ROW = "one text"
@@ -80,7 +80,7 @@ def test_the_development_set_is_found_again(tmp_path):
     path = tmp_path / "data.json"
     path.write_text(json.dumps(QUESTION))
     record = {"task_type": "questions", "files": {"predict_file": str(path)}, "settings": {}}
-    model = model_directory.ModelDirectory("out", None, None, None, None, record)
+    model = trained_model.TrainedModel("out", None, None, None, None, record)
     assert split_data.read_dev_set(model) == [(("here ?", "the cat sees a dog"), None)]
     path.unlink()
     with pytest.raises(FileNotFoundError, match="data.json does not exist any more"):

@@ -8,7 +8,7 @@ from helpers import ROOT
 import pytest
 from test_rooms import OUR_COMMANDS, PUBLISHED_COMMANDS
 
-from bertlib.runs import targets
+from bertlib.runs import registry
 from bertlib.runs.entries import CLASSES, WEIGHTS
 from bertlib.runs.settings import Settings
 
@@ -160,6 +160,6 @@ def test_each_flag_that_changes_the_weights_is_used():
     trees = (ast.parse(path.read_text(encoding="utf-8"))
              for path in (*ROOT.glob("*.py"), *ROOT.glob("bertlib/**/*.py")))
     read = {node.attr for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    names = {entry.name for command in targets.COMMANDS for entry in targets.find_flags(command)
+    names = {entry.name for command in registry.COMMANDS for entry in registry.find_flags(command)
              if entry.affects == WEIGHTS}
     assert "clip_norm" in names and names <= read

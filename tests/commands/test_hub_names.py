@@ -7,7 +7,7 @@ from file_server import Server
 import pytest
 import tiny
 
-from bertlib.runs import record_fields, run_record
+from bertlib.runs import record_format, run_record
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -42,7 +42,7 @@ def test_training_and_conversion(run, home, tmp_path):
                output_dir="output")
     snapshot = home / "hub" / "models--org--tiny" / "snapshots" / COMMIT
     done.assert_success(f"--init_checkpoint=hf:org/tiny: using revision {COMMIT} in {snapshot}.")
-    record = record_fields.read_record(str(tmp_path / "output"))["init_checkpoint"]
+    record = record_format.read_record(str(tmp_path / "output"))["init_checkpoint"]
     assert record == {"path": str(snapshot), "fingerprint": run_record.hash_checkpoint(str(snapshot)),
                       "repository": "org/tiny", "revision": COMMIT}
     assert (tmp_path / "output" / "vocab.txt").exists()

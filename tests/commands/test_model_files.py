@@ -14,7 +14,8 @@ import model_directories
 import pytest
 import tiny
 
-from bertlib.runs import inheritance, model_config, model_files, output_files, vocabularies
+from bertlib.runs import model_files, model_flags, recorded_flags, vocabularies
+from bertlib.runs.output_directory import OutputDirectory
 import modeling
 
 CONFIG = modeling.BertConfig.from_dict(tiny.CONFIG)
@@ -26,8 +27,11 @@ def put(directory, wanted, ours=()):
     Returns (names of the written files, of the removed files).
     """
     changed, stale = model_files.list_changed_files(directory, wanted, dict(ours))
-    model_files.write(directory, wanted, changed)
-    model_files.remove(directory, stale)
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in changed:
+        (directory / name).write_bytes(wanted[name])
+    for name in stale:
+        (directory / name).unlink()
     return changed, stale
 
 
@@ -50,10 +54,10 @@ def test_the_files_of_a_run(tiny_model, tmp_path):
     assert found["labels.txt"] == b"no\nyes it is\n" and len(found) == 4
     assert set(files_of(config=object(), **given)) == {"vocab.txt", "tokenizer_config.json"}
     put(tmp_path, found)
-    assert output_files.read_labels(tmp_path) == ["no", "yes it is"]
+    assert OutputDirectory(tmp_path).labels == ["no", "yes it is"]
     # labels.txt has a label in each line, so it cannot contain a label with a line break.
     assert "labels.txt" not in files_of(["no", "yes\nit is"], **given)
-    model_config.load_config(settings_of(bert_config_file=tmp_path / "bert_config.json", max_seq_length=40))
+    model_flags.load_config(settings_of(bert_config_file=tmp_path / "bert_config.json", max_seq_length=40))
 
 
 def test_what_the_tokenizer_does_comes_back_the_same(tiny_model, tmp_path):
@@ -118,10 +122,10 @@ def test_somebody_elses_file_is_not_replaced(tiny_model, tmp_path, name, text):
 
 
 def test_labels_that_cannot_be(tmp_path):
-    assert output_files.read_labels(tmp_path) is None
+    assert OutputDirectory(tmp_path).labels is None
     (tmp_path / "labels.txt").write_text("a\nb\na\n")
     with pytest.raises(ValueError, match=r"labels\.txt is empty or contains a label twice"):
-        output_files.read_labels(tmp_path)
+        assert OutputDirectory(tmp_path).labels is None
 
 
 # --- Files that a later run reads ------------------------------------------------------------------------
@@ -147,8 +151,8 @@ def output(tiny_model, tmp_path_factory):
 def test_a_run_without_training_need_not_be_told_again(output, where, caplog):
     given = settings_of(**where(output), label_all_pieces=False, token_column=2)
     caplog.set_level("INFO", logger="absl")
-    inheritance.inherit_settings(given, "tagging")
-    model_config.resolve_model_flags(given)
+    recorded_flags.inherit(given, "tagging")
+    model_flags.resolve_model_flags(given)
     assert (given.crf, given.max_seq_length, given.label_all_pieces) == (True, 20, False)
     assert given.bert_config_file == str(output / "bert_config.json")
     assert given.vocab_file == str(output / "vocab.txt")
@@ -161,14 +165,14 @@ def test_a_run_without_training_need_not_be_told_again(output, where, caplog):
 
 def test_task_and_data_are_those_of_the_training(output):
     given = settings_of(output_dir=output)
-    inheritance.inherit_settings(given, "tagging")
+    recorded_flags.inherit(given, "tagging")
     assert given.task_name == "ner" and given.data_dir == "/"
     other = settings_of(output_dir=output, task_name="mrpc")
-    inheritance.inherit_settings(other, "tagging", without=["task_name"])
+    recorded_flags.inherit(other, "tagging", without=["task_name"])
     assert other.data_dir is None and other.task_name == "mrpc"
     with pytest.raises(ValueError, match=r"--task_name=mrpc \(in the training: ner\)\. Leave these flags "
                                          r"out"):
-        inheritance.inherit_settings(other, "tagging")
+        recorded_flags.inherit(other, "tagging")
 
 
 def test_a_published_checkpoint_in_such_a_directory_is_not_what_its_files_are_about(output):
@@ -180,12 +184,12 @@ def test_a_published_checkpoint_in_such_a_directory_is_not_what_its_files_are_ab
 
 
 def test_installed_weights_are_checked_before_they_are_used(monkeypatch, tmp_path):
-    installed = model_config.find_installed_model()
+    installed = model_flags.find_installed_model()
     for name in ("config.json", "vocab.txt", "model.safetensors"):
         shutil.copy(f"{installed}/{name}", tmp_path)
-    monkeypatch.setattr(model_config, "find_installed_model", lambda: str(tmp_path))
+    monkeypatch.setattr(model_flags, "find_installed_model", lambda: str(tmp_path))
     settings = settings_of(do_train=True)
-    model_config.resolve_model_flags(settings)
+    model_flags.resolve_model_flags(settings)
     assert settings.init_checkpoint == str(tmp_path)
     with open(tmp_path / "model.safetensors", "r+b") as weights:  # one bit of the last weight changes
         weights.seek(-1, os.SEEK_END)
@@ -195,4 +199,4 @@ def test_installed_weights_are_checked_before_they_are_used(monkeypatch, tmp_pat
     for flags_given in (dict(do_train=True), dict(do_train=False), dict(do_train=True, max_seq_length=5)):
         with pytest.raises(ValueError, match=r"model\.safetensors is damaged or is another model: its "
                            r"SHA-256 is .* instead of 53aa51172d.*Install it again with `pip install"):
-            model_config.resolve_model_flags(settings_of(**flags_given))
+            model_flags.resolve_model_flags(settings_of(**flags_given))

@@ -10,7 +10,7 @@ import pytest
 from rows import ROWS
 import tiny
 
-from bertlib.runs import model_files, record_fields
+from bertlib.runs import model_files, record_format
 
 # {command: its flags}.
 COMMANDS = {"predict.py": dict(model_dir="output", input_file="texts.txt"),
@@ -54,7 +54,7 @@ def test_an_unfinished_training_is_said_once(at_step):
     (3, dict(planned_steps=None, finished_step=None))])  # in best/
 def test_what_is_finished_or_not_known_is_not_warned_of(at_step, step, changes, caplog):
     output = at_step(step, **changes).output
-    record = record_fields.read_record(output)
+    record = record_format.read_record(output)
     model_files.check_trained_weights(record, str(output / f"model.ckpt-{step}"))
     assert "unfinished" not in caplog.text
 

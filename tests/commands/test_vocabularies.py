@@ -13,7 +13,7 @@ import pytest
 import tiny
 
 from bertlib.data import record_manifests
-from bertlib.runs import model_directory, vocabularies
+from bertlib.runs import trained_model, vocabularies
 from bertlib.runs.settings import Settings
 from bertlib.tasks.pretraining import pretraining_records
 
@@ -147,4 +147,4 @@ def test_a_reordered_vocabulary_beside_weights_is_refused(run_script, tiny_model
 def test_labels_that_differ_between_two_files_are_refused(output):
     (output / "labels.txt").write_text("1\n0\n")
     with pytest.raises(ValueError, match="labels.txt and .*run.json differ in the labels or in their order"):
-        model_directory.read(str(output))
+        trained_model.read(str(output))

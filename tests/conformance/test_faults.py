@@ -23,7 +23,7 @@ import tiny
 
 ERRORS = ("ENOSPC", "EIO", "EACCES", "ENOMEM", "EMFILE")
 _INSIDE = "tests/conformance/inside.py"
-_UNFINISHED = re.compile(r"\.partial|\.tempstate|/temp-|/\.new_model\.")
+_UNFINISHED = re.compile(r"\.partial|\.tempstate|/temp-|/\.new_model")
 
 
 def assert_clear(done, path=None):

@@ -13,7 +13,7 @@ import pytest
 from rows import ROWS, Workspace
 import runs
 
-from bertlib.runs import model_files, record_fields, vocabularies
+from bertlib.runs import model_files, record_format, vocabularies
 from bertlib.runs.output_directory import OutputDirectory
 import bertlib.tasks  # noqa: F401  registers the tasks, whose names are in the records
 
@@ -55,13 +55,13 @@ def assert_same_results(found, expected):
 @pytest.mark.parametrize("folder", sorted(FOLDERS))
 def test_the_record_becomes_one_of_format_2(unpacked, folder):
     output = unpacked / folder / "output"
-    record = record_fields.read_record(output)
+    record = record_format.read_record(output)
     assert record["format"] == 2
     assert record["vocabulary"] == vocabularies.hash_vocabulary(output / "vocab.txt")
     model_files.check_trained_vocabulary(OutputDirectory(str(output)))
     (output / "vocab.txt").rename(output / "moved.txt")
     try:
-        assert record_fields.read_record(output)["vocabulary"] != record["vocabulary"]
+        assert record_format.read_record(output)["vocabulary"] != record["vocabulary"]
     finally:
         (output / "moved.txt").rename(output / "vocab.txt")
 
@@ -95,4 +95,4 @@ def test_a_stopped_training_continues(workspace):
     assert done.code == 0, done.err
     assert_same_results(workspace.output / "eval_results.txt",
                         workspace.directory / "expected" / "eval_results.txt")
-    assert record_fields.read_record(workspace.output)["finished_step"] == 8
+    assert record_format.read_record(workspace.output)["finished_step"] == 8

@@ -7,7 +7,7 @@ from flag_effects import Effect, effect_of
 import promises
 from rows import ROWS
 
-from bertlib.runs import entries, targets
+from bertlib.runs import entries, registry
 from bertlib.tasks import head_labels
 
 HERE = pathlib.Path(__file__).parent
@@ -47,7 +47,7 @@ def test_each_flag_of_the_kind_of_a_model_is_in_a_row():
     """So the promise "prediction" shows that later commands use the recorded value. If the flag changes the
     head, docs/development/house.md lists the other places."""
     rows = [row for row in ROWS.values() if row.name not in promises.PROMISES["prediction"].without]
-    found = {(command, entry) for command in targets.COMMANDS for entry in targets.find_flags(command)
+    found = {(command, entry) for command in registry.COMMANDS for entry in registry.find_flags(command)
              if entry.affects == entries.TASK and not entry.is_path}
     missing = {entry.name for _, entry in found
                if all(row.flags.get(entry.name, entry.default) == entry.default for row in rows)}

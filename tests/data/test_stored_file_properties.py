@@ -9,7 +9,7 @@ import model_directories
 import pytest
 
 from bertlib.data import features_cache, record_files, record_manifests
-from bertlib.runs import record_fields
+from bertlib.runs import record_format
 from bertlib.system import fingerprints
 
 MANIFEST = {"settings": {"vocabulary": "ab", "max_seq_length": 20}, "documents": 3, "sentences": 9,
@@ -66,7 +66,7 @@ def assert_read_or_refused(read, path, content):
 
 @given(content=damaged_objects(RECORD))
 def test_a_damaged_run_json_is_one_sentence(directory, content):
-    assert_read_or_refused(lambda: record_fields.read_record(str(directory)), directory / "run.json", content)
+    assert_read_or_refused(lambda: record_format.read_record(str(directory)), directory / "run.json", content)
 
 
 @given(content=damaged_objects(MANIFEST), size=some.sampled_from([4, 4, 3, 5]))

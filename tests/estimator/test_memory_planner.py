@@ -145,7 +145,7 @@ def test_the_script_says_whether_a_batch_fits(plan):
     done = plan(max_seq_length="16", card="t4", phase="prediction", batch_size=3)
     done.assert_success()
     assert "The table has 1 row. Each row needs one simulation, and a simulation takes" in done.err
-    assert "Row 1 of 1, simulation 1: length 16, --recompute=none, 3 examples need" in done.err
+    assert "Length 16, --recompute=none: 3 examples need" in done.err
     assert "Tesla T4, 16 GB: TensorFlow can use 14.24 GB (logs: 13,584 to 13,942 MiB)" in done.out
     needed, variables, activations = map(float, re.search(
         r"^ +16 +none +3 +([\d.]+) MB = 1.07 × .* \(([\d.]+) MB variables, ([\d.]+) MB activations\); fits$",

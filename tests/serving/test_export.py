@@ -18,7 +18,7 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 from bertlib.data import record_files
-from bertlib.runs import model_directory
+from bertlib.runs import trained_model
 from bertlib.serving import export_text
 from bertlib.tasks import answers, export_model, session, warmup
 from bertlib.tasks.pretraining import pretraining_head
@@ -42,9 +42,9 @@ MODELS = {
 
 
 def written(directory, tiny_model, name):
-    """Writes a model of `MODELS`, and returns its `ModelDirectory`."""
+    """Writes a model of `MODELS`, and returns its `TrainedModel`."""
     kind, head, labels, settings = MODELS[name]
-    return model_directory.read(str(model_directories.write(directory, tiny_model, kind, head, labels,
+    return trained_model.read(str(model_directories.write(directory, tiny_model, kind, head, labels,
                                                             **settings)))
 
 

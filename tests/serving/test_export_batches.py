@@ -11,14 +11,14 @@ import tiny
 
 from bertlib import serving
 from bertlib.reports import answer_differences
-from bertlib.runs import model_directory, targets
+from bertlib.runs import registry, trained_model
 from bertlib.serving import export_text
 from bertlib.tasks.tagging import tagging_data
 import tf1
 
 WORDS = ["cat", "dogly", "catsed", "un", "gardens", "manedly", "the", "sees", ".", "xyz"]
 NO_TOKENS = "\ufffd"  # not empty, but the tokenizer removes this character
-NAMES = [name for name in MODELS if targets.find_answers(task_of(name)).exports_texts]
+NAMES = [name for name in MODELS if registry.find_answers(task_of(name)).exports_texts]
 
 
 class Export:
@@ -119,7 +119,7 @@ def test_each_row_of_many_batches_is_answered_as_if_it_were_alone(name, task, tm
 def test_the_log_says_that_an_exported_tagger_splits_only_at_spaces(tmp_path, tiny_model, caplog):
     caplog.set_level("INFO", "absl")
     path = write(tmp_path / "model", tiny_model, "tagging", linear(5), TAGS, word_splitting="punctuation")
-    export_text.export(model_directory.read(str(path)), str(tmp_path / "export"))
+    export_text.export(trained_model.read(str(path)), str(tmp_path / "export"))
     assert "splits a text only at spaces. Put spaces around punctuation marks." in caplog.text
 
 

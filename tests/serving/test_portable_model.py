@@ -15,7 +15,7 @@ import tiny
 
 from bertlib import serving
 from bertlib.reports import answer_differences
-from bertlib.runs import model_directory
+from bertlib.runs import trained_model
 from bertlib.serving import export_portable, portable_model
 
 HAS_ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "tf2onnx", "onnxruntime"))
@@ -48,7 +48,7 @@ def exported(wide_model):
 
 
 def export_to(directory, model_dir, file_format, **options):
-    model = model_directory.read(str(model_dir))
+    model = trained_model.read(str(model_dir))
     return export_portable.export(model, str(directory), file_format, **options)
 
 
@@ -131,7 +131,7 @@ def test_the_engine_takes_the_newest_export_of_these_weights(wide_model, exporte
     with serving.load(wide_model, engine="onnx") as predictor:
         assert predictor.checkpoint == f"{exported}/model.onnx"
     # The best weights of a training are in best/, but its exports are not.
-    model = model_directory.read(str(wide_model))._replace(path=str(wide_model / "best"))
+    model = trained_model.read(str(wide_model))._replace(path=str(wide_model / "best"))
     assert portable_model.newest(str(wide_model), model, "onnx", None).trained.path == exported
     with pytest.raises(ValueError, match="contains no export for the task vectors. Run export.py with "
                        ".* --format=onnx, and with the same --task"):

@@ -6,7 +6,7 @@ import json
 from helpers import error_of
 import pytest
 
-from bertlib.runs import model_directory
+from bertlib.runs import trained_model
 from bertlib.serving import prediction_inputs
 from bertlib.tasks import answers
 
@@ -18,7 +18,7 @@ def source(settings=(), fields=PAIR, required=1, flags=(), kind="classification"
            labels=("x", "y"), train_file="train.csv"):
     record = {"settings": dict(settings), "task": task, "task_type": kind,
               "files": {"train_file": train_file}}
-    model = model_directory.ModelDirectory("out", None, None, None, labels, record)
+    model = trained_model.TrainedModel("out", None, None, None, labels, record)
     asked = answers.create(model, answers.resolve_task(model))
     asked.fields, asked.required = fields, required
     return prediction_inputs.InputReader(model, asked, dict(flags))

@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 
-from bertlib.runs import model_directory
+from bertlib.runs import trained_model
 from bertlib.serving import prediction_inputs
 from bertlib.tasks import answers
 from bertlib.tasks.classification import classifier_data, glue_submission_files
@@ -78,7 +78,7 @@ def test_a_test_file_with_labels_gives_them(task, tmp_path):
 @pytest.mark.parametrize("task", sorted(LAYOUTS))
 def test_predict_reads_the_files_of_the_task_of_its_model(task):
     _, _, header, row, expected = LAYOUTS[task]
-    model = model_directory.ModelDirectory("out", None, None, None, ("0", "1"), {
+    model = trained_model.TrainedModel("out", None, None, None, ("0", "1"), {
         "settings": {}, "task": task, "task_type": "classification", "files": {}})
     reader = prediction_inputs.InputReader(model, answers.create(model, answers.resolve_task(model)), {})
     lines = f"{header}\n{row}\n".replace("|", "\t").encode()

@@ -16,7 +16,7 @@ import tiny
 import written_files as written
 
 from bertlib.data import tables
-from bertlib.runs import model_directory
+from bertlib.runs import trained_model
 from bertlib.serving import prediction_inputs
 from bertlib.tasks import answers, split_data
 from bertlib.tasks.classification import choice_data, row_examples, sources
@@ -39,12 +39,12 @@ def tokenizer(directory):
 
 
 def model(kind, settings, path, tokenizer, labels=None):
-    """Returns the `ModelDirectory` of a training with these settings on this file."""
+    """Returns the `TrainedModel` of a training with these settings on this file."""
     record = {"task": sources.OWN_DATA, "task_type": kind.replace(" ", "_"),
               "settings": {"max_seq_length": tiny.SEQ_LENGTH, **settings},
               "files": {"dev_file": path}}
     config = modeling.BertConfig.from_dict(tiny.CONFIG)
-    return model_directory.ModelDirectory("out", config, None, tokenizer, labels, record)
+    return trained_model.TrainedModel("out", config, None, tokenizer, labels, record)
 
 
 def asked(task, its_model, path, ahead):

@@ -3,12 +3,13 @@
 import numpy as np
 
 from bertlib.data.prediction_tables import Scored
-from bertlib.runs import entries, targets
+from bertlib.runs import entries
 from bertlib.tasks import answers
 from bertlib.tasks.classification import choice_data, choice_metrics
+from bertlib.tasks.target import Target
 
 
-class Endings(targets.Target):
+class Endings(Target):
     """The target of models that choose one of several endings."""
 
     name = usual_answers = "multiple_choice"

@@ -3,7 +3,7 @@
 from absl import logging
 
 from bertlib.data import tables
-from bertlib.runs import inheritance
+from bertlib.runs import recorded_flags
 from bertlib.runs.input_paths import require_file
 from bertlib.system import terminal
 from bertlib.tasks import split_data, task
@@ -53,7 +53,7 @@ class MultipleChoice(task.TaskWithResults):
             # error, even with --skip_bad_lines. None: the error does not advise this flag.
             reader = choice_data.QuestionReader(lambda name, _: getattr(settings, name),
                                                 None if split == "test" else settings.skip_bad_lines,
-                                                inheritance.columns_by_name(settings))
+                                                recorded_flags.columns_by_name(settings))
             file = reader.read(require_file(settings, f"{split}_file"), needs_labels=split != "test")
             self.skipped += reader.skipped
             self.dialect = file.dialect

@@ -31,7 +31,7 @@ def parse_weights(settings, target):
     if text is None or text == BALANCED:
         return text
     try:
-        return _named(text, labels, getattr(settings, "mapped_labels", {})) if ":" in text else (
+        return _named(text, labels, settings.mapped_labels) if ":" in text else (
             _in_order(text, labels))
     except ValueError as error:
         raise ValueError(f"--class_weights={text}: {error}. Pass the word balanced, a weight for each label "

@@ -7,7 +7,7 @@ import os
 
 from absl import logging
 
-from bertlib.runs import inheritance, output_files, targets
+from bertlib.runs import file_names, recorded_flags, registry
 from bertlib.runs.input_paths import require_data_dir, sample_path
 from bertlib.tasks import split_data
 from bertlib.tasks.classification import classifier_data, sources, task_module
@@ -52,14 +52,14 @@ def _load_module(settings, suffix):
         settings.set_default("output_dir", sources.default_directory(settings.task_module, suffix))
     settings.task_name, settings.task_type = task_module.TASK, processor.task_type
     sources.choose_phases(settings, lambda split: _provides(processor, split))
-    inheritance.inherit_settings(settings, *sources.TASK_TYPES, without=("task_name", "task_type"))
+    recorded_flags.inherit(settings, *sources.TASK_TYPES, without=("task_name", "task_type"))
     if settings.data_dir is not None:
         require_data_dir(settings.data_dir)
     if is_default:
         sources.refuse_other_file(settings, "task_module", lambda record: (
             recorded["fingerprint"] == (record["task_module"] or {}).get("fingerprint")))
     return sources.Source(processor, _create_target(settings, processor), {"task_module": recorded},
-                          {output_files.TASK_MODULE: content})
+                          {file_names.TASK_MODULE: content})
 
 
 def _provides(processor, split):
@@ -73,20 +73,20 @@ def _known_task(settings, suffix):
     settings.choose_phases()
     if settings.output_dir is None and settings.task_name:
         settings.set_default("output_dir", os.path.join("output", settings.task_name.lower() + suffix))
-    inheritance.inherit_settings(settings, *sources.TASK_TYPES)
+    recorded_flags.inherit(settings, *sources.TASK_TYPES)
     if settings.task_name == sources.OWN_DATA:
         raise ValueError(f"The model in --output_dir={settings.output_dir} was trained on your own data. "
                          "Name a file with --dev_file or --test_file.")
     if settings.task_name == task_module.TASK:
         raise ValueError("The model was trained with a --task_module. Pass this module: the training stored "
-                         f"a copy in {settings.trained.path}/{output_files.TASK_MODULE}. "
+                         f"a copy in {settings.trained.path}/{file_names.TASK_MODULE}. "
                          "The module is executed, so read it first if you do not trust its origin.")
     if not settings.task_name:
         why = ""
         if not settings.do_train and settings.output_dir is not None:
             record = settings.output_directory.record
             found = f"a training by {record['command']}" if record else (
-                f"no training of a classifier with a {output_files.RECORD}")
+                f"no training of a classifier with a {file_names.RECORD}")
             why = f", because --output_dir={settings.output_dir} contains {found}"
         known = ", ".join(sorted(classifier_data.PROCESSORS))
         raise ValueError(f"--task_name is required{why}; known tasks: {known}. Or name your own data with "
@@ -106,7 +106,7 @@ def _known_task(settings, suffix):
         if not os.path.isdir(sample):
             raise ValueError("--data_dir is required: this project contains a sample of MRPC, but not of "
                              f"{settings.task_name}.")
-        inheritance.refuse_sample(settings, sample, "--data_dir")
+        recorded_flags.refuse_sample(settings, sample, "--data_dir")
         settings.set_default("data_dir", sample,
                              "a small sample made for this repository, not the real corpus")
     require_data_dir(settings.data_dir)
@@ -124,7 +124,7 @@ def _create_target(settings, processor):
     if processor.task_type not in sources.TASK_TYPES:
         raise ValueError(f"{name}.task_type is {processor.task_type!r}. It must be one of "
                          f"{', '.join(sources.TASK_TYPES)}.")
-    target_class = targets.find(processor.task_type)
+    target_class = registry.find_target(processor.task_type)
     if processor.metrics == DataProcessor.metrics and target_class.name != DataProcessor.task_type:
         processor.metrics = tuple(target_class.metric_names)[:2]
     unknown = [metric for metric in processor.metrics if metric not in target_class.metric_names]

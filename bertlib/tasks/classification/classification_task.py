@@ -9,7 +9,7 @@ import re
 
 from absl import logging
 
-from bertlib.runs import checks, model_config, run_record
+from bertlib.runs import checks, model_flags, run_record
 from bertlib.tasks import split_data, task
 from bertlib.tasks.classification import (
     class_weights,
@@ -60,9 +60,9 @@ class Classification(task.TaskWithResults):
     # --- Flags
 
     def resolve(self):
-        model_config.resolve_named_weights(self.settings)  # the task may read its labels from this checkpoint
+        model_flags.resolve_named_weights(self.settings)  # the task may read its labels from this checkpoint
         self.source = classification_run.resolve_source(self.settings)
-        model_config.resolve_model_flags(self.settings)
+        model_flags.resolve_model_flags(self.settings)
 
     # --- Files and data
 
@@ -176,7 +176,7 @@ class Classification(task.TaskWithResults):
             recorded["task_module"] |= {"texts": counts.pop() if len(counts) == 1 else None}
         # Later predictions use the threshold of the training.
         values = {} if target.threshold is None else {"threshold": target.threshold}
-        if getattr(settings, "mapped_labels", None):
+        if settings.mapped_labels:
             values["mapped_labels"] = settings.mapped_labels
         return {
             "task": settings.task_name.lower(), "labels": target.labels, "settings": values, **recorded,

@@ -20,7 +20,7 @@ from absl import logging
 
 from bertlib.data import row_fields, tables
 from bertlib.data.tables import RowError
-from bertlib.runs import targets
+from bertlib.runs import registry
 from bertlib.system import files
 from bertlib.tasks.classification.classifier_features import (  # noqa: F401  public names of this module
     InputExample,
@@ -281,7 +281,7 @@ class DataProcessor:
     def get_labels(self):
         """Returns the list of labels (str), or None for a regression. The id of a label is its index in this
         list."""
-        if targets.find(self.task_type).is_score:
+        if registry.find_target(self.task_type).is_score:
             return None
         if self.labels is None:
             raise NotImplementedError(f"{type(self).__name__} declares no labels")

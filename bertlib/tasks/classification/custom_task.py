@@ -5,7 +5,7 @@ from absl import logging
 
 from bertlib.data import tables, text_keys
 from bertlib.data.columns import check_header_flag
-from bertlib.runs import inheritance, output_files, run_record, targets
+from bertlib.runs import file_names, recorded_flags, registry, run_record
 from bertlib.runs.input_paths import require_file
 from bertlib.tasks import head_labels, split_data
 from bertlib.tasks.classification import dev_split, row_examples, sources
@@ -32,12 +32,11 @@ def read(settings, suffix=""):
     is_default = settings.output_dir is None
     _resolve_phases(settings, suffix)
     record = settings.trained and settings.trained.record
-    inheritance.inherit_settings(settings, *sources.TASK_TYPES, without=("task_name", "dev_fraction"))
-    target_class = targets.find(settings.task_type)
+    recorded_flags.inherit(settings, *sources.TASK_TYPES, without=("task_name", "dev_fraction"))
+    target_class = registry.find_target(settings.task_type)
     settings.mapped_labels = _read_label_map(settings, record) or {}
-    reader = row_examples.create_reader(
-        settings.task_type, lambda name, default: getattr(settings, name, default),
-        inheritance.columns_by_name(settings))
+    reader = row_examples.create_reader(settings.task_type, settings.get,
+                                        recorded_flags.columns_by_name(settings))
     _check_flags(settings, target_class, reader)
     splits, labels, stored_rows = _read(settings, target_class, reader, record)
     target = sources.create_target(settings, target_class, labels)
@@ -56,7 +55,7 @@ def read(settings, suffix=""):
     recorded, contents = {}, {}
     if stored_rows:
         recorded["dev_rows"] = stored_rows.recorded
-        contents[output_files.DEV_ROWS] = stored_rows.content.encode()
+        contents[file_names.DEV_ROWS] = stored_rows.content.encode()
     return sources.Source(processor, target, recorded, contents, reader.skipped,
                           {name: split.dialect for name, split in splits.items()})
 
@@ -79,7 +78,7 @@ def _resolve_phases(settings, suffix):
     dev_split.take_fraction(settings)  # a training without an evaluation leaves the same rows out
     if settings.do_train and settings.dev_file and settings.dev_fraction is not None:
         logging.warning("The training continues without the rows in %s, also with --dev_file. To train on "
-                        "all rows, train in another --output_dir.", output_files.DEV_ROWS)
+                        "all rows, train in another --output_dir.", file_names.DEV_ROWS)
     for split, phase in split_data.PHASES.items():
         if getattr(settings, phase) and not _has_file(settings, split):
             other = " or --dev_fraction" if split == "dev" else ""

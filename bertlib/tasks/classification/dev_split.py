@@ -14,7 +14,7 @@ from typing import NamedTuple
 from absl import logging
 
 from bertlib.data import text_keys
-from bertlib.runs import inheritance, output_files
+from bertlib.runs import file_names, recorded_flags
 from bertlib.system import files, fingerprints
 from bertlib.tasks.classification import sources
 from bertlib.tasks.classification.row_examples import count_labels, label_names
@@ -145,7 +145,7 @@ def take_fraction(settings):
     elif now != trained:
         had = "on all rows of its training file" if trained is None else f"with --dev_fraction={trained}"
         instead = "" if trained is None else "leave --dev_fraction out, or "
-        raise ValueError(f"--dev_fraction={now}, but according to {output_files.RECORD} in {earlier.path} "
+        raise ValueError(f"--dev_fraction={now}, but according to {file_names.RECORD} in {earlier.path} "
                          f"the model was trained {had}. With --dev_fraction={now}, the model would be "
                          f"evaluated on rows on which it was trained. To continue, {instead}pass a "
                          "--dev_file. To use another split, train in another --output_dir.")
@@ -168,7 +168,7 @@ def split_training_file(settings, split):
     earlier, record = _find_earlier_training(settings)
     if record:
         return split_by_dev_rows(split, earlier.path, record["dev_rows"],
-                                 inheritance.describe_changes(settings, record, _READING).replace(
+                                 recorded_flags.describe_changes(settings, record, _READING).replace(
                                      "--mapped_labels", "--label_map"))
     parts = stratified_split(split, settings.dev_fraction)
     content = format_dev_rows(parts.dev)
@@ -211,7 +211,7 @@ def split_by_dev_rows(split, directory, recorded, changed=""):
     Raises:
       ValueError: dev_rows.txt is missing or was changed, or a stored row is not in the training file.
     """
-    path = os.path.join(directory, output_files.DEV_ROWS)
+    path = os.path.join(directory, file_names.DEV_ROWS)
     content = files.read_text(path) if files.exists(path) else None
     if content is None or fingerprints.hash_texts([content]) != recorded["fingerprint"]:
         raise ValueError(f"{path} is missing, or was changed after the training wrote it: the file lists the "

@@ -14,7 +14,7 @@ from bertlib.data import (
     text_keys,
 )
 from bertlib.data.tables import RowError
-from bertlib.runs import targets
+from bertlib.runs import registry
 from bertlib.system import files
 from bertlib.tasks.classification import text_targets
 from bertlib.tasks.classification.classifier_data import DataProcessor, InputExample, SourceRow
@@ -114,7 +114,7 @@ class ExampleReader(columns.TextReader):
           skip_bad_lines: whether bad lines are left out. If false, a bad line is an error.
           label_map: {label in a file: label that replaces it}, see `label_map.read`.
         """
-        self._target, self._separator = targets.find(task_type), separator
+        self._target, self._separator = registry.find_target(task_type), separator
         super().__init__(text, label, header, delimiter, encoding=encoding,
                          label_kind=header_rows.LabelKind(
                              self._target.is_score, self._target.is_multilabel, separator))

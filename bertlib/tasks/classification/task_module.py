@@ -14,7 +14,7 @@ import types
 
 from absl import logging
 
-from bertlib.runs import output_files
+from bertlib.runs import file_names
 from bertlib.runs.input_paths import require_file
 from bertlib.runs.settings import PHASES
 from bertlib.system import files, fingerprints
@@ -51,7 +51,7 @@ def resolve_flag(settings):
         raise ValueError(f"--output_dir={settings.output_dir} contains a training with --task_module={name}. "
                          "To continue this training, pass --task_module. To use the trained model, pass "
                          "--do_eval=true or --do_predict=true.")
-    settings.set_default("task_module", os.path.join(settings.output_dir, output_files.TASK_MODULE),
+    settings.set_default("task_module", os.path.join(settings.output_dir, file_names.TASK_MODULE),
                          f"the copy of {name}, with which the model was trained")
 
 
@@ -85,7 +85,7 @@ def load(settings):
         name = recorded["name"]
         if fingerprint != recorded["fingerprint"]:
             raise ValueError(f"{path} was changed after the training wrote it: its fingerprint differs from "
-                             f"the fingerprint in {output_files.RECORD}. Restore the file from a copy, or "
+                             f"the fingerprint in {file_names.RECORD}. Restore the file from a copy, or "
                              "name the original module with --task_module.")
     found = _find_class(path, content)
     if issubclass(found, Task):

@@ -1,6 +1,6 @@
 """How models for texts answer: with a label, a score, any number of labels, or a vector."""
 
-from bertlib.runs import targets
+from bertlib.runs import registry
 from bertlib.tasks import answers, window_pooling
 from bertlib.tasks.classification import (
     classifier_data,
@@ -22,7 +22,7 @@ class Texts(answers.Answers):
         """Creates the task.
 
         Args:
-          model: a `model_directory.ModelDirectory`.
+          model: a `trained_model.TrainedModel`.
           num_texts: number of texts of an input, 1 or 2. None if an input may have one or two texts.
         """
         super().__init__(model)
@@ -142,7 +142,7 @@ class TextVector(Texts):
 
     @property
     def head(self):
-        return targets.load("bertlib.tasks.classification.feature_extraction.VectorsHead")()
+        return registry.load("bertlib.tasks.classification.feature_extraction.VectorsHead")()
 
 
 def _read_rows(model, path):

@@ -1,5 +1,5 @@
 """The targets of text models: one label for a text, a score (regression), or any number of labels
-(multi-label). `bertlib.runs.targets` describes what all targets have in common.
+(multi-label). `bertlib.tasks.target` describes what all targets have in common.
 
 These targets are objects with these attributes and methods:
 
@@ -40,14 +40,15 @@ import math
 import numpy as np
 
 from bertlib.data import example_encoding, prediction_rows
-from bertlib.runs import entries, targets
+from bertlib.runs import entries, registry
 from bertlib.tasks.classification import classification_metrics
+from bertlib.tasks.target import Target
 
 _NAME = "label_ids"
 MAX_SCORE = 3.4e38  # slightly below the largest float32, because scores are stored as float32
 
 
-class _TextTarget(targets.Target):
+class _TextTarget(Target):
     """Base class of the targets of texts.
 
     Attributes:
@@ -63,11 +64,11 @@ class _TextTarget(targets.Target):
 
     @classmethod
     def of_model(cls, model):
-        """Returns the target of a trained model, a `model_directory.ModelDirectory`."""
+        """Returns the target of a trained model, a `trained_model.TrainedModel`."""
         return cls(model.labels)
 
     def create_head(self, *arguments):
-        return targets.load(self.head_class)(self.size, *arguments)
+        return registry.load(self.head_class)(self.size, *arguments)
 
     def metric_names_of_labels(self):
         """Returns `metric_names`, in which the name of a metric may contain labels of this object."""
@@ -349,7 +350,7 @@ def create_target(label_list):
       label_list: list of the labels if an example has one label; None if an example has a score. `label_list`
         may also be a target, which is returned unchanged.
     """
-    if isinstance(label_list, targets.Target):
+    if isinstance(label_list, Target):
         return label_list
     return Score() if label_list is None else SingleLabel(label_list)
 

@@ -1,14 +1,15 @@
 """What a pre-training predicts: masked tokens and the next sentence. And how a pre-trained model answers."""
 
 from bertlib.data import example_encoding
-from bertlib.runs import targets
+from bertlib.runs import registry
 from bertlib.tasks import answers
+from bertlib.tasks.target import Target
 
 _MASK = "[MASK]"
 _NUM_WORDS = 5  # number of words in an answer, for each [MASK]
 
 
-class MaskedTokens(targets.Target):
+class MaskedTokens(Target):
     """The target of pre-training."""
 
     name, usual_answers = "pre-training", "masked_words"
@@ -27,7 +28,7 @@ class MaskedWords(answers.Answers):
 
     @property
     def head(self):
-        return targets.load("bertlib.tasks.pretraining.pretraining_head.MaskedWordsHead")(
+        return registry.load("bertlib.tasks.pretraining.pretraining_head.MaskedWordsHead")(
             _NUM_WORDS, self.model.tokenizer.inv_vocab)
 
     def windows(self, text):

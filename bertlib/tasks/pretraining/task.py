@@ -5,7 +5,7 @@ import os
 
 from absl import logging
 
-from bertlib.runs import checks, inheritance, model_config, vocabularies
+from bertlib.runs import checks, model_flags, recorded_flags, vocabularies
 from bertlib.runs.input_paths import sample_path
 from bertlib.system import terminal
 from bertlib.tasks import split_data, task
@@ -49,7 +49,7 @@ class Pretraining(task.TaskWithResults):
                            is settings.init_checkpoint is None)
         if self._is_sample:
             self._use_sample()
-        model_config.fill_in_model_files(settings)
+        model_flags.fill_in_model_files(settings)
         for name in ("input_file", "bert_config_file"):
             if not getattr(settings, name):
                 raise ValueError(f"--{name} is required.")
@@ -66,7 +66,7 @@ class Pretraining(task.TaskWithResults):
         """Sets the flags for a training on the sample text."""
         settings, sample = self.settings, sample_path("pretraining")
         # The records of the sample lie in the output directory, but its configuration lies in the sample.
-        inheritance.refuse_sample(settings, sample, "--input_file", ("input_file", "bert_config_file"))
+        recorded_flags.refuse_sample(settings, sample, "--input_file", ("input_file", "bert_config_file"))
         logging.info("--input_file not given: using %s, a small text made for this repository", sample)
         for name, value in {"bert_config_file": os.path.join(sample, "bert_config.json"),
                             "vocab_file": os.path.join(sample, "vocab.txt"), "do_lower_case": True,
@@ -82,7 +82,7 @@ class Pretraining(task.TaskWithResults):
             self.paths[split] = [getattr(settings, flag)]
 
     def load_model(self):
-        self.config = model_config.load_config(self.settings)
+        self.config = model_flags.load_config(self.settings)
         vocabularies.check_vocabulary(self.settings, self.config)
         checks.check_segments(self.config, "an example of pre-training is a pair")
 

@@ -3,7 +3,7 @@
 from absl import logging
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
-from bertlib.runs import output_directory, targets
+from bertlib.runs import output_directory, registry
 
 
 def read(checkpoint, directory=None):
@@ -28,7 +28,7 @@ def read(checkpoint, directory=None):
     if threshold is None:
         return None, None
     path = opened.join(output_directory.EVALUATION)
-    entry, = targets.find_flag("null_score_diff_threshold")
+    entry, = registry.find_flag("null_score_diff_threshold")
     if not entry.accepts(threshold):
         raise ValueError(f"{path}: null_score_diff_threshold is {threshold!r:.60}, but must be "
                          f"{entry.words}. Run the evaluation again, or remove the file.")

@@ -7,12 +7,13 @@ from absl import logging
 
 from bertlib.data import example_encoding, prediction_files
 from bertlib.data.prediction_tables import Scored
-from bertlib.runs import output_files, targets
+from bertlib.runs import file_names
 from bertlib.tasks import answers
 from bertlib.tasks.squad import null_threshold, squad_answers, squad_data
+from bertlib.tasks.target import Target
 
 
-class Spans(targets.Target):
+class Spans(Target):
     """The target of models that find answers in a text."""
 
     name = usual_answers = "questions"
@@ -20,14 +21,6 @@ class Spans(targets.Target):
     variables = ("cls/squad/output_weights", "cls/squad/output_bias")
     architecture, head_class = "BertForQuestionAnswering", "bertlib.tasks.squad.squad_head.Span"
     answer_separator = prediction_files.ANSWER_SEPARATOR
-
-    @classmethod
-    def find_problem(cls, settings, longest):
-        query, length = settings.get("max_query_length", 1), settings.get("max_seq_length", longest)
-        if length > query + 3:
-            return None
-        return "max_query_length", (f"below {length - 3}, so that settings.max_seq_length={length} leaves "
-                                    "space for a context")
 
     @classmethod
     def planned_model(cls):
@@ -109,6 +102,6 @@ def _null_threshold(model):
     threshold, source = null_threshold.read(model.checkpoint, model.path)
     if threshold is None:
         threshold = model.setting("null_score_diff_threshold")
-        source = os.path.join(model.path, output_files.RECORD)
+        source = os.path.join(model.path, file_names.RECORD)
     logging.info("Null threshold: %s (%s).", threshold, source)
     return threshold

@@ -4,7 +4,7 @@ import os
 
 from absl import logging
 
-from bertlib.runs import inheritance, model_config
+from bertlib.runs import model_flags, recorded_flags
 from bertlib.runs.input_paths import require_file, sample_path
 from bertlib.system import terminal
 from bertlib.tasks import split_data, task
@@ -48,7 +48,7 @@ class QuestionAnswering(task.TaskWithResults):
     def resolve(self):
         settings = self.settings
         settings.choose_phases()
-        inheritance.inherit_settings(settings, self.target.name)
+        recorded_flags.inherit(settings, self.target.name)
         version = "2.0" if settings.version_2_with_negative else "1.1"
         if settings.output_dir is None:
             settings.set_default("output_dir", os.path.join("output", f"squad-v{version}"))
@@ -58,12 +58,12 @@ class QuestionAnswering(task.TaskWithResults):
             if needed[name] and getattr(settings, name) is None:
                 if not sampled:
                     raise ValueError(f"--{name} is required.")
-                inheritance.refuse_sample(settings, sample_path("squad"), f"--{name}")
+                recorded_flags.refuse_sample(settings, sample_path("squad"), f"--{name}")
                 settings.set_default(name, sample_path("squad", f"{part}-v{version}.json"),
                                      "a small sample made for this repository, not the real SQuAD")
             if needed[name]:
                 require_file(settings, name)
-        model_config.resolve_model_flags(settings)
+        model_flags.resolve_model_flags(settings)
         self.check_flags()
 
     def check_flags(self):

@@ -3,12 +3,13 @@
 import itertools
 
 from bertlib.data import example_encoding
-from bertlib.runs import entries, targets
+from bertlib.runs import entries
 from bertlib.tasks import answers
 from bertlib.tasks.tagging import tagged_json_lines, tagging_data, tagging_metrics, word_splitter
+from bertlib.tasks.target import Target
 
 
-class Tags(targets.Target):
+class Tags(Target):
     """The target of taggers."""
 
     name = usual_answers = "tagging"

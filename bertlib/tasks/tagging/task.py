@@ -5,7 +5,7 @@ import itertools
 from absl import logging
 
 from bertlib.data import faults
-from bertlib.runs import output_files
+from bertlib.runs import file_names
 from bertlib.runs.input_paths import require_file
 from bertlib.system import terminal
 from bertlib.tasks import head_labels, split_data, task
@@ -172,7 +172,7 @@ def _labels(settings, train):
         return labels
     labels = head_labels.labels_of_weights(settings)
     if labels is None:
-        raise ValueError(f"--output_dir={settings.output_dir} has no {output_files.LABELS}, the file in "
+        raise ValueError(f"--output_dir={settings.output_dir} has no {file_names.LABELS}, the file in "
                          "which a training stores the labels of the model. Train first, with "
                          "--do_train=true.")
     wrong = [label for label in labels if not tagging_data.is_iob2(label)]

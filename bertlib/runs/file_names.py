@@ -1,14 +1,11 @@
-"""Defines the names of the files in an output directory that describe the model, and reads its labels.
+"""Defines the names of the files in an output directory that describe the model.
 
 These files are the configuration, the vocabulary, the tokenizer settings and the labels. A training with
 --dev_fraction also has the file dev_rows.txt. A training with --task_module also has the file task_module.py.
-`model_files` writes them. `record_fields` describes run.json.
+`model_files` writes them. `record_format` describes run.json.
 """
 
-import os
-
 from bertlib.runs import tokenizer_files
-from bertlib.system import files
 
 CONFIG, VOCABULARY, SENTENCE_PIECES, LABELS = "bert_config.json", "vocab.txt", "spm.model", "labels.txt"
 # {flag of a vocabulary: name of its file in the output directory}.
@@ -26,19 +23,3 @@ FILE_FLAGS = ("bert_config_file", "vocab_file", "spm_model_file", "task_module")
 # Names of more files that a training writes, but only if certain flags are set. See `run_record.RunRecord`.
 MORE_NAMES = (DEV_ROWS, TASK_MODULE)
 RECORD, SWEEP_RECORD, REPRODUCTION = "run.json", "sweep.json", "reproduction.json"
-
-
-def read_labels(directory):
-    """Returns the labels in labels.txt of a directory as a list of str; None if the directory has no
-    labels.txt.
-
-    Raises:
-      ValueError: the file is empty, or contains a label twice.
-    """
-    path = os.path.join(directory, LABELS)
-    if not files.exists(path):
-        return None
-    labels = files.read_bytes(path).decode("utf-8").split("\n")[:-1]
-    if not labels or len(set(labels)) < len(labels):
-        raise ValueError(f"{path} is empty or contains a label twice. Restore the file.")
-    return labels

@@ -7,19 +7,12 @@ from absl import logging
 from bertlib.checkpoints.bert_config import BertConfig
 from bertlib.data import tables
 from bertlib.data.columns import parse_columns
-from bertlib.runs import (
-    best_weights,
-    model_files,
-    output_files,
-    record_fields,
-    targets,
-    tokenizer_files,
-)
+from bertlib.runs import best_weights, file_names, model_files, record_format, registry, tokenizer_files
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files
 
 
-class ModelDirectory(NamedTuple):
+class TrainedModel(NamedTuple):
     """A trained model.
 
     Attributes:
@@ -48,13 +41,13 @@ class ModelDirectory(NamedTuple):
         settings = self.record["settings"]
         if name in settings:
             return settings[name]
-        found = record_fields.find_entries(name, self.target, self.record.get("command"))
+        found = record_format.find_entries(name, self.target, self.record.get("command"))
         return default if not found or found[0].default is None else found[0].default
 
     @property
     def target(self):
-        """What the model predicts, see `bertlib.runs.targets`."""
-        return targets.find(self.record["task_type"])
+        """What the model predicts, see `bertlib.tasks.target`."""
+        return registry.find_target(self.record["task_type"])
 
     @property
     def task(self):
@@ -94,7 +87,7 @@ class ModelDirectory(NamedTuple):
 
 
 def read(path, weights=best_weights.BEST):
-    """Returns the `ModelDirectory` of an output directory.
+    """Returns the `TrainedModel` of an output directory.
 
     Args:
       path: the directory.
@@ -109,8 +102,8 @@ def read(path, weights=best_weights.BEST):
         raise NotADirectoryError(f"{path}: there is no such directory.")
     opened = OutputDirectory(path).used(weights)
     path, checkpoint, record = opened.path, opened.newest, opened.record
-    missing = ("checkpoint" if checkpoint is None else output_files.RECORD if record is None else
-               None if files.exists(opened.join(output_files.CONFIG)) else output_files.CONFIG)
+    missing = ("checkpoint" if checkpoint is None else file_names.RECORD if record is None else
+               None if files.exists(opened.join(file_names.CONFIG)) else file_names.CONFIG)
     if missing:
         advice = ("Pass another directory, or continue the training in this directory: the training writes "
                   "missing files." if checkpoint or record else
@@ -125,7 +118,7 @@ def read(path, weights=best_weights.BEST):
 
 
 def read_with_weights(opened, weights):
-    """Returns the `ModelDirectory` of a directory with run.json, bert_config.json and the vocabulary.
+    """Returns the `TrainedModel` of a directory with run.json, bert_config.json and the vocabulary.
 
     Args:
       opened: the `OutputDirectory`.
@@ -134,11 +127,11 @@ def read_with_weights(opened, weights):
     Raises:
       ValueError, OSError: a file is missing or damaged, or contradicts run.json.
     """
-    record, config = opened.record, opened.join(output_files.CONFIG)
+    record, config = opened.record, opened.join(file_names.CONFIG)
     model_files.check_trained_vocabulary(opened)
     bert_config = BertConfig.from_dict(files.read_json_object(config))
     model_files.check_trained_config(config, bert_config, opened)
-    return ModelDirectory(
+    return TrainedModel(
         opened.path, bert_config, weights, _tokenizer(opened, bert_config), record["labels"], record)
 
 
@@ -160,15 +153,15 @@ def _tokenizer(opened, bert_config):
                         "case, which is the default of all commands. If the model is cased, write "
                         "\"do_lower_case\": false into %s.", opened.record_path,
                         opened.join(tokenizer_files.CONFIG))
-    vocabulary, pieces = map(opened.join, (output_files.VOCABULARY, output_files.SENTENCE_PIECES))
+    vocabulary, pieces = map(opened.join, (file_names.VOCABULARY, file_names.SENTENCE_PIECES))
     has_pieces = files.exists(pieces)
     if not (has_pieces or files.exists(vocabulary)):
-        raise ValueError(f"{path} contains neither {output_files.VOCABULARY} nor "
-                         f"{output_files.SENTENCE_PIECES}, because the model was trained on TFRecords, not "
+        raise ValueError(f"{path} contains neither {file_names.VOCABULARY} nor "
+                         f"{file_names.SENTENCE_PIECES}, because the model was trained on TFRecords, not "
                          f"on text. Copy the vocabulary of these records to {path}.")
     return tokenizer_files.create_tokenizer(
         tokenizer_settings, pieces if has_pieces else vocabulary, has_pieces, lower,
-        record["settings"].get("protect_special_tokens"), bert_config)
+        record["settings"].get("protect_special_tokens"), bert_config.vocab_size)
 
 
 # --- Are the files those of the training? -----------------------------------------------------------------

@@ -9,11 +9,10 @@ import re
 from absl import logging
 
 from bertlib.checkpoints import bert_config, checkpoint_formats, hugging_face_cache
-from bertlib.runs import model_files, output_files, record_fields, tokenizer_files, vocabularies
+from bertlib.runs import file_names, model_files, record_format
 from bertlib.runs.entries import Number, Rule, whole_number
 from bertlib.runs.input_paths import advice_on_missing_path, require_file
 from bertlib.system import files
-import tokenization
 
 # The value of `formulas.LAYER_NORM_EPSILON`. The module `formulas` loads TensorFlow.
 _LAYER_NORM_EPSILON = 1e-12
@@ -110,8 +109,8 @@ def resolve_model_flags(settings):
 
 # Two dicts {name of a file in the directory of a checkpoint: the flag for this file}. In each dict, the first
 # file that exists is used.
-_MODEL_FILES = ({output_files.CONFIG: "bert_config_file", "config.json": "bert_config_file"},
-                {output_files.VOCABULARY: "vocab_file", output_files.SENTENCE_PIECES: "spm_model_file"})
+_MODEL_FILES = ({file_names.CONFIG: "bert_config_file", "config.json": "bert_config_file"},
+                {file_names.VOCABULARY: "vocab_file", file_names.SENTENCE_PIECES: "spm_model_file"})
 
 
 def fill_in_model_files(settings):
@@ -143,8 +142,8 @@ def fill_in_model_files(settings):
 def _trained_directory(settings):
     """Returns --output_dir if the run does not train and the directory contains both a checkpoint and the
     model's configuration; else None."""
-    directory = None if "output_dir" not in settings or settings.do_train else settings.output_dir
-    has_config = directory and files.exists(os.path.join(directory, output_files.CONFIG))
+    directory = None if settings.get("do_train") else settings.get("output_dir")
+    has_config = directory and files.exists(os.path.join(directory, file_names.CONFIG))
     if has_config and settings.output_directory.newest:
         return directory
     return None
@@ -163,63 +162,6 @@ def open_starting_weights(settings, flag="init_checkpoint"):
     except FileNotFoundError as error:
         advice = advice_on_missing_path(flag, path, "bert_model.ckpt") or _advice_on_name(path, flag)
         raise FileNotFoundError(f"--{flag}={path}: {error}{advice}") from error
-
-
-def without_reinitialized(settings, config, start):
-    """Returns the starting weights without the layers that --reinit_layers re-initializes.
-
-    With --reinit_layers=N, the N top layers and the pooler start from random weights (Zhang et al. 2021,
-    arXiv:2006.05987, section 5). They are initialized as in a new model. If --output_dir contains a
-    checkpoint, the training continues from this checkpoint and loads no starting weights.
-
-    Args:
-      settings: a `Settings` of a training with --reinit_layers.
-      config: the `BertConfig`.
-      start: the result of `head_labels.starting_checkpoint`.
-
-    Returns:
-      `start`, or a `checkpoint_formats.Checkpoint`.
-    """
-    count = settings.reinit_layers
-    if settings.output_directory.newest:
-        logging.info("--reinit_layers=%d has an effect at step 0 only. The training in %s has started, and "
-                     "continues with its own weights.", count, settings.output_dir)
-        return start
-    first = config.num_hidden_layers - count
-    indices = {name: bert_config.layer_index(name) for name in bert_config.variable_shapes(config)}
-    names = [name for name, index in indices.items() if index is None or index >= first]
-    logging.info("--reinit_layers=%d: %d variables start from random weights. These are the variables of the "
-                 "pooler and of all layers from layer %d on.", count, len(names), first)
-    return checkpoint_formats.drop_tensors(checkpoint_formats.open_checkpoint(start), names)
-
-
-def with_marker_rows(settings, config, start):
-    """Returns the starting weights with a row for each marker that was appended to the vocabulary.
-
-    The new row is the mean of the rows of the tokens into which the marker would be split, as with
-    `build_vocab.py --extend`.
-
-    Args:
-      settings: a `Settings`.
-      config: the `BertConfig`, see `tokenizer_files.load_vocabulary`.
-      start: checkpoint with the starting weights, see `checkpoint_formats.open_checkpoint`; or None.
-
-    Returns:
-      `start`, or a `checkpoint_formats.Checkpoint`.
-    """
-    markers = vocabularies.markers(settings)
-    if not (start and markers and settings.vocab_file):
-        return start
-    checkpoint = checkpoint_formats.open_checkpoint(start)
-    old = tokenization.FullTokenizer(settings.vocab_file, settings.do_lower_case)
-    size = max(old.vocab.values()) + 1
-    shape = checkpoint.shapes.get(checkpoint_formats.WORD_EMBEDDINGS)
-    if not shape or not size <= shape[0] < config.vocab_size:
-        return start
-    vocab = tokenizer_files.load_vocabulary(settings.vocab_file, markers)
-    sources = [old.convert_tokens_to_ids(old.tokenize(token)) for token, index in vocab.items()
-               if index >= size]
-    return checkpoint_formats.append_mean_rows(checkpoint, size, sources)
 
 
 def _advice_on_name(path, flag):
@@ -257,15 +199,19 @@ def read_config(settings):
     """
     path = require_file(settings, "bert_config_file")
     values = checkpoint_formats.read_config(path)
-    problems = config_problems(values)
+    refuse_problems(path, config_problems(values))
+    config = bert_config.BertConfig.from_dict(values)
+    directory, name = os.path.split(path)
+    if name == file_names.CONFIG and files.exists(os.path.join(directory, file_names.RECORD)):
+        model_files.check_trained_config(path, config, settings.open(directory or os.curdir))
+    return config
+
+
+def refuse_problems(path, problems):
+    """Raises a ValueError if a configuration has problems. `problems` is a list of sentences."""
     if problems:
         raise ValueError(f"--bert_config_file: {path} is not usable:\n"
                          + "\n".join(f"  {problem}" for problem in problems))
-    config = bert_config.BertConfig.from_dict(values)
-    directory, name = os.path.split(path)
-    if name == output_files.CONFIG and files.exists(os.path.join(directory, output_files.RECORD)):
-        model_files.check_trained_config(path, config, settings.open(directory or os.curdir))
-    return config
 
 
 def load_config(settings):
@@ -305,7 +251,7 @@ def config_problems(settings):
         value = settings.get(name, default)
         rule = _RULES.get(name) or _RULES[type(default)]
         if not rule.holds(value):
-            problems.append(f"{name} is {record_fields.shorten(value)}; it must be {rule.words}.")
+            problems.append(f"{name} is {record_format.shorten(value)}; it must be {rule.words}.")
     if not problems and settings["hidden_size"] % settings["num_attention_heads"]:
         problems.append(f"num_attention_heads={settings['num_attention_heads']} does not divide "
                         f"hidden_size={settings['hidden_size']}.")
@@ -316,6 +262,6 @@ def config_problems(settings):
             problems.append(f"hidden_act: {error}")
     supported = {"position_embedding_type": "absolute", "layer_norm_eps": _LAYER_NORM_EPSILON,
                  "model_type": "bert", "is_decoder": False}
-    problems += [f"{name}={record_fields.shorten(settings[name])} is not supported; use {only!r}."
+    problems += [f"{name}={record_format.shorten(settings[name])} is not supported; use {only!r}."
                  for name, only in supported.items() if settings.get(name, only) != only]
     return problems

@@ -1,13 +1,11 @@
 """Defines the fields of run.json. Reads the file and checks its values.
 
-The rule for a setting is in the table of flags. The setting max_seq_length is also limited by the model's
-configuration.
+The rule for a setting is in the table of flags.
 """
 
 import os
 
-from bertlib.runs import entries, output_files, targets, vocabularies
-from bertlib.runs.entries import MAX_INT32, whole_number
+from bertlib.runs import entries, file_names, registry, vocabularies
 from bertlib.system import files, fingerprints
 import tokenization
 
@@ -37,10 +35,9 @@ def read_record(directory):
     `FIELDS`. Returns its content as a dict; None if there is no run.json.
 
     Raises:
-      ValueError: the file is damaged, or was written by a later version, or its labels differ from
-        labels.txt.
+      ValueError: the file is damaged, or was written by a later version.
     """
-    path = os.path.join(directory, output_files.RECORD)
+    path = os.path.join(directory, file_names.RECORD)
     if not files.exists(path):
         return None
     try:
@@ -55,7 +52,6 @@ def read_record(directory):
     problem = f"it lacks {', '.join(missing)}" if missing else find_problem(record)
     if problem:
         raise ValueError(f"{path} is damaged: {problem}. {_RESTORE}")
-    _check_labels(directory, record)
     return _from_format_1(directory, record) if record["format"] == 1 else record
 
 
@@ -66,7 +62,7 @@ def _from_format_1(directory, record):
     or with the file that the record names. If neither is the vocabulary of the training, the fingerprint
     stays, and differs from that of every vocabulary.
     """
-    for flag, name in output_files.VOCABULARIES.items():
+    for flag, name in file_names.VOCABULARIES.items():
         for path in (os.path.join(directory, name), record["files"].get(flag)):
             if record["vocabulary"] and _hash_vocabulary_of_format_1(path, flag) == record["vocabulary"]:
                 return {**record, "format": RECORD_FORMAT,
@@ -87,13 +83,13 @@ def _hash_vocabulary_of_format_1(path, flag):
 
 
 def find_entries(name, target, command=None):
-    """Returns the entries in the table of flags for a recorded setting, a list; see `targets.find_flag`.
+    """Returns the entries in the table of flags for a recorded setting, a list; see `registry.find_flag`.
 
     Some settings are not flags: the command has found their values from the data, or has counted all
-    replicas. `target` is a class in `bertlib.runs.targets`.
+    replicas. `target` is a class in `bertlib.runs.registry.TARGETS`.
     """
     more = [entry for entry in (_NUM_REPLICAS, *target.more_settings) if entry.name == name]
-    return more or targets.find_flag(name, command)
+    return more or registry.find_flag(name, command)
 
 
 def find_problem(record):
@@ -104,25 +100,15 @@ def find_problem(record):
     """
     wrong = next((name for name, form in FIELDS.items() if name in record and not files.has_form(
         record[name], form)), None)
-    if wrong is None and record["task_type"] not in targets.TARGETS:
+    if wrong is None and record["task_type"] not in registry.TARGETS:
         wrong = "task_type"
     if wrong:
         return f"{wrong} is {shorten(record[wrong])}"
-    settings, config = record["settings"], record["bert_config"]
-    target = targets.find(record["task_type"])
-    for name, value in settings.items():
+    target = registry.find_target(record["task_type"])
+    for name, value in record["settings"].items():
         found = find_entries(name, target, record.get("command"))
         if found and not any(entry.accepts(value) for entry in found):
             return _describe_problem(f"settings.{name}", value, found[0].words)
-    longest = config.get("max_position_embeddings", MAX_INT32)
-    if not whole_number(1).holds(longest):
-        return _describe_problem("bert_config.max_position_embeddings", longest, whole_number(1).words)
-    if settings.get("max_seq_length", 0) > longest:
-        return _describe_problem("settings.max_seq_length", settings["max_seq_length"],
-                                 f"at most {longest}, the model's max_position_embeddings")
-    if problem := target.find_problem(settings, longest):
-        name, words = problem
-        return _describe_problem(f"settings.{name}", settings.get(name), words)
     if target.has_labels != bool(record["labels"]):
         words = "a list of texts" if target.has_labels else "null"
         return _describe_problem("labels", record["labels"], f"{words}, since the model is for {target.name}")
@@ -137,15 +123,3 @@ def shorten(value):
     """Returns a value as text for a message, truncated if it is long."""
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
-
-
-def _check_labels(directory, record):
-    """Raises a ValueError if labels.txt and the record differ in their labels, or in the order of the
-    labels."""
-    labels = output_files.read_labels(directory)
-    if labels is not None and record["labels"] is not None and labels != record["labels"]:
-        labels_path, record_path = (os.path.join(directory, name)
-                                    for name in (output_files.LABELS, output_files.RECORD))
-        raise ValueError(f"{labels_path} and {record_path} differ in "
-                         "the labels or in their order, so answers would get the names of wrong labels. "
-                         "Restore the file that was changed.")

@@ -6,8 +6,8 @@ import os
 from absl import logging
 
 from bertlib.data import tables
-from bertlib.runs import model_files, targets
-from bertlib.runs.entries import INPUT, TASK, WEIGHTS
+from bertlib.runs import model_files, registry
+from bertlib.runs.entries import INPUT, TASK, WEIGHTS, flag_text
 from bertlib.runs.run_record import AT_TOP
 from bertlib.system import files
 
@@ -51,31 +51,9 @@ def refuse_sample(settings, sample, flag, names=("data_dir", "train_file")):
                          f"sample {sample} instead.")
 
 
-def inherit_settings(settings, *kinds, without=()):
-    """Sets each flag that is not on the command line to the value that it had in the training of the weights.
-    The values are read from run.json, see `inherit_record`. Does nothing in a run that trains.
-
-    Args:
-      settings: a `Settings`.
-      *kinds: names of the targets that the command trains, see `bertlib.runs.targets`. A record is ignored
-        if its target is not one of them. For example, the record of a pre-training does not
-        describe the data of a classifier that starts from the pre-trained weights.
-      without: names of flags that are neither set nor compared.
-
-    Raises:
-      ValueError: a flag contradicts the record, or the weights are from step 0, before any training.
-    """
-    trained = settings.trained
-    record = trained and trained.record
-    if record is not None and record["task_type"] in kinds:
-        inherit_record(settings, trained, without)
-        model_files.check_trained_weights(
-            record, trained.newest if trained is settings.output_directory else settings.init_checkpoint)
-
-
-def inherit_record(settings, trained, without):
-    """If a flag is not on the command line, sets it to its value in the record of a training. Logs these
-    values.
+def inherit(settings, *kinds, without=()):
+    """Sets each flag that is not on the command line to the value that it had in the training of the weights,
+    and logs these values. They are read from run.json. Does nothing in a run that trains.
 
     If a flag is on the command line, its class decides whether its value may differ from the record:
 
@@ -86,14 +64,20 @@ def inherit_record(settings, trained, without):
 
     Args:
       settings: a `Settings`.
-      trained: the `OutputDirectory` of the training, which has a record.
+      *kinds: names of the targets that the command trains, see `bertlib.tasks.target`. A record is ignored
+        if its target is not one of them. For example, the record of a pre-training does not
+        describe the data of a classifier that starts from the pre-trained weights.
       without: names of flags that are neither set nor compared.
 
     Raises:
-      ValueError: a flag of the task or of the weights contradicts the record.
+      ValueError: a flag contradicts the record, or the weights are from step 0, before any training.
     """
-    path, target = trained.record_path, targets.find(trained.record["task_type"])
-    recorded = _recorded(trained.record, settings)
+    trained = settings.trained
+    record = trained and trained.record
+    if record is None or record["task_type"] not in kinds:
+        return
+    path, target = trained.record_path, registry.find_target(record["task_type"])
+    recorded = _recorded(record, settings)
     taken, different, wrong = {}, [], []
     for entry in settings.entries(INPUT, TASK, WEIGHTS):
         name = entry.name
@@ -119,6 +103,8 @@ def inherit_record(settings, trained, without):
                      ", ".join(f"--{name}={_format_flag(value)}" for name, value in taken.items()))
     if different:
         logging.warning("Flags with other values than in the training (%s): %s.", path, ", ".join(different))
+    model_files.check_trained_weights(
+        record, trained.newest if trained is settings.output_directory else settings.init_checkpoint)
 
 
 def _recorded(record, settings):
@@ -130,7 +116,7 @@ def _recorded(record, settings):
     values = {name: values[name] for name in names if name in values}
     paths = record.get("files", {})
     values.update({name: paths[name] for name in _TAKEN_PATHS if name in names and paths.get(name)})
-    task, data = getattr(settings, "task_name", None), paths.get("data_dir")
+    task, data = settings.get("task_name"), paths.get("data_dir")
     same_task = task is None or task.lower() == record["task"]
     if "data_dir" in names and same_task and data and files.is_directory(data):
         values["data_dir"] = data
@@ -152,8 +138,6 @@ def _format_change(name, now, before):
 
 def _format_flag(value):
     """Returns a flag's value as written on a command line."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    text = "nothing" if value is None else str(value)
+    text = "nothing" if value is None else flag_text(value)
     # Control characters are escaped, because a terminal would execute them.
     return text if text.isprintable() else repr(text)

@@ -1,0 +1,232 @@
+"""Finds the weights from which a run starts, changes them as the flags require, and checks that they fit the
+model. `head_labels` compares the head in these weights with the head of the task."""
+
+from absl import logging
+
+from bertlib.checkpoints import bert_config, checkpoint_formats
+from bertlib.runs import tokenizer_files, vocabularies
+import optimization
+import tokenization
+
+
+def find(task):
+    """Returns the weights from which a model starts, after checking that they fit the model.
+
+    Args:
+      task: a `bertlib.tasks.task.Task`.
+
+    Returns:
+      a `checkpoint_formats.Checkpoint`. It is None if the weights start at random, if the encoder has its own
+      weights, or if the run uses the newest checkpoint in --output_dir, which is also checked here.
+
+    Raises:
+      ValueError, FileNotFoundError: the checkpoint does not fit, is damaged or is missing, `check_layers`
+        raised an error, or a run without training has no trained head.
+    """
+    settings, config, head_shapes = task.settings, task.config, task.head_shapes()
+    if config and settings.do_train and (settings.freeze_layers or settings.reinit_layers):
+        check_layers(settings, config)
+    if settings.output_directory.newest:
+        encoder_shapes = bert_config.variable_shapes(config) if config else {}
+        check_output_checkpoint(settings, {**encoder_shapes, **head_shapes})
+        return None
+    start = None
+    if settings.init_checkpoint:
+        from bertlib.tasks import head_labels
+        start = with_marker_rows(settings, config,
+                                 head_labels.starting_checkpoint(settings, task.describe_head()))
+    if not settings.do_train:
+        _check_trained_head(settings, head_shapes, start)
+    if start:
+        check_fits(start, config, head_shapes)
+    elif config:
+        logging.warning("No --init_checkpoint: the weights start at random.")
+        if settings.freeze_layers or settings.freeze_embeddings:
+            logging.warning("Frozen weights are not trained, so they keep their random values. Pass "
+                            "--init_checkpoint, or leave out --freeze_layers and --freeze_embeddings.")
+    if settings.do_train and settings.reinit_layers:
+        return _without_reinitialized(settings, config, start)
+    return start
+
+
+# --- Changes ---------------------------------------------------------------------------------------------
+
+
+def _without_reinitialized(settings, config, start):
+    """Returns the starting weights without the layers that --reinit_layers re-initializes.
+
+    With --reinit_layers=N, the N top layers and the pooler start from random weights (Zhang et al. 2021,
+    arXiv:2006.05987, section 5). They are initialized as in a new model.
+
+    Args:
+      settings: a `Settings` of a training with --reinit_layers.
+      config: the `BertConfig`.
+      start: a `checkpoint_formats.Checkpoint`.
+    """
+    first = config.num_hidden_layers - settings.reinit_layers
+    indices = {name: bert_config.layer_index(name) for name in bert_config.variable_shapes(config)}
+    names = [name for name, index in indices.items() if index is None or index >= first]
+    logging.info("--reinit_layers=%d: %d variables start from random weights. These are the variables of the "
+                 "pooler and of all layers from layer %d on.", settings.reinit_layers, len(names), first)
+    return checkpoint_formats.drop_tensors(start, names)
+
+
+def with_marker_rows(settings, config, start):
+    """Returns the starting weights with a row for each marker that was appended to the vocabulary.
+
+    The new row is the mean of the rows of the tokens into which the marker would be split, as with
+    `build_vocab.py --extend`.
+
+    Args:
+      settings: a `Settings`.
+      config: the `BertConfig`, see `vocabularies.add_marker_rows`.
+      start: a `checkpoint_formats.Checkpoint`.
+
+    Returns:
+      `start`, or a `checkpoint_formats.Checkpoint` with more rows.
+    """
+    markers = vocabularies.markers(settings)
+    if not (markers and settings.vocab_file):
+        return start
+    old = tokenization.FullTokenizer(settings.vocab_file, settings.do_lower_case)
+    size = max(old.vocab.values()) + 1
+    shape = start.shapes.get(checkpoint_formats.WORD_EMBEDDINGS)
+    if not shape or not size <= shape[0] < config.vocab_size:
+        return start
+    vocab = tokenizer_files.load_vocabulary(settings.vocab_file, markers)
+    sources = [old.convert_tokens_to_ids(old.tokenize(token)) for token, index in vocab.items()
+               if index >= size]
+    return checkpoint_formats.append_mean_rows(start, size, sources)
+
+
+# --- Checks ----------------------------------------------------------------------------------------------
+
+
+def _check_trained_head(settings, head_shapes, checkpoint):
+    """Raises a ValueError if the head, or the whole model, would be random. A checkpoint with some variables
+    of the head is enough: for example, a masked LM has no weights for the next sentence.
+
+    Args:
+      settings: a `Settings`. The run does not train.
+      head_shapes: see `check_fits`.
+      checkpoint: a `checkpoint_formats.Checkpoint`; None if the weights would start at random.
+    """
+    if checkpoint and (not head_shapes or any(name in checkpoint.shapes for name in head_shapes)):
+        return
+    start, lost = "", ""
+    if checkpoint:
+        start = f" --init_checkpoint={settings.init_checkpoint} has no weights of this task,"
+    if settings.output_directory.record:
+        lost = (" The directory contains the record of a training, but its checkpoints were removed. "
+                "(sweep.py keeps only those of its best run, unless it has --keep_checkpoints=all.)")
+    raise ValueError(f"--output_dir={settings.output_dir} contains no checkpoint,{start} and nothing is "
+                     f"trained: the answers would come from random weights.{lost} Pass the --output_dir of "
+                     "a training, pass a checkpoint that was trained on this task as --init_checkpoint, or "
+                     "pass --do_train=true.")
+
+
+def check_layers(settings, config):
+    """Checks that the values of --freeze_layers and --reinit_layers fit the model that is trained.
+
+    Args:
+      settings: a `Settings`.
+      config: the `BertConfig`.
+
+    Raises:
+      ValueError: the model has too few layers, a layer would be both frozen and re-initialized, or there are
+        no weights to re-initialize.
+    """
+    check_frozen_layers(settings, config)
+    frozen, random, layers = settings.freeze_layers, settings.reinit_layers, config.num_hidden_layers
+    if random > layers:
+        raise ValueError(f"--reinit_layers={random}: the model has only {layers} layers. Pass a number from "
+                         f"0 to {layers}.")
+    if random and frozen + random > layers:
+        raise ValueError(f"--freeze_layers={frozen} and --reinit_layers={random}: the model has {layers} "
+                         "layers, so a layer with random weights would never be trained. Pass "
+                         f"--reinit_layers={layers - frozen} or less, or freeze fewer layers.")
+    if random and not (settings.init_checkpoint or settings.output_directory.newest):
+        raise ValueError(f"--reinit_layers={random}: there is nothing to re-initialize, because all weights "
+                         "start at random. Pass --init_checkpoint, or leave --reinit_layers out.")
+
+
+def check_frozen_layers(settings, config):
+    """Checks --freeze_layers. See `check_layers` for the arguments.
+
+    Raises:
+      ValueError: no layer would be trained.
+    """
+    frozen, layers = settings.freeze_layers, config.num_hidden_layers
+    if frozen >= layers:
+        raise ValueError(f"--freeze_layers={frozen}: the model has {layers} layers, and at least one layer "
+                         f"must be trained. Pass a number from 0 to {layers - 1}.")
+
+
+def check_fits(checkpoint, config, head_shapes):
+    """Checks that a checkpoint fits an encoder with a head and can be read.
+
+    Published and Hugging Face checkpoints may lack the pooler and the head. In this case, the missing
+    variables start from random weights.
+
+    Args:
+      checkpoint: a `checkpoint_formats.Checkpoint`.
+      config: the `BertConfig`.
+      head_shapes: {name: shape} of the head's variables.
+
+    Raises:
+      ValueError: the checkpoint does not fit or is damaged.
+    """
+    shapes = {**bert_config.variable_shapes(config), **head_shapes}
+    checkpoint_formats.check_types(checkpoint, shapes)
+    optional = {name for name in shapes if "/pooler/" in name or name in head_shapes}
+    checkpoint_formats.check_fits(checkpoint, shapes, optional)
+    checkpoint_formats.check_readable(checkpoint, shapes)
+
+
+def check_output_checkpoint(settings, shapes):
+    """Checks that the newest checkpoint in --output_dir fits the model and can be read. For a training, the
+    checkpoint also has to contain the variables of the optimizer.
+
+    Args:
+      settings: a `Settings`.
+      shapes: {name: shape} of all variables of the model.
+
+    Raises:
+      ValueError: the checkpoint does not fit or is damaged, or was trained with other markers.
+    """
+    record, now = settings.output_directory.record, settings.marker_tokens
+    before = record["settings"].get("marker_tokens") if record else now
+    if before != now:
+        raise ValueError(f"--marker_tokens={now or 'nothing'}, but the training in --output_dir="
+                         f"{settings.output_dir} has --marker_tokens={before or 'nothing'}. Pass the value "
+                         "of the training, or pass another --output_dir.")
+    checkpoint = checkpoint_formats.open_checkpoint(settings.output_directory.newest)
+    checkpoint_formats.check_types(checkpoint, shapes)
+    state = {"global_step": ()}
+    if settings.do_train:
+        state.update(optimization.slot_shapes(trained_shapes(settings, shapes), settings.optimizer))
+    # The checkpoint may lack the slots of the pooler: if the head does not use the pooler, the pooler is not
+    # trained, and the optimizer makes no slots for it.
+    optional = {name for name in state if "/pooler/" in name}
+    try:
+        # If a weight has a wrong shape, the slots of this weight have a wrong shape, too. The weights are
+        # checked first, so that the error names the weight and not its slots.
+        checkpoint_formats.check_fits(checkpoint, shapes)
+        checkpoint_formats.check_fits(checkpoint, {**shapes, **state}, optional)
+    except ValueError as error:
+        raise ValueError(f"--output_dir={settings.output_dir} contains checkpoints that do not fit this "
+                         "run. They probably belong to another model, or were trained with another value of "
+                         "--optimizer, --freeze_layers or --freeze_embeddings. Use another directory, or "
+                         f"remove these checkpoints.\n{error}") from error
+    checkpoint_formats.check_readable(checkpoint, checkpoint.shapes)
+
+
+def trained_shapes(settings, shapes):
+    """Returns {name: shape} of the variables that the optimizer updates.
+
+    Args:
+      settings: a `Settings`.
+      shapes: {name: shape} of all variables of the model.
+    """
+    return {name: shape for name, shape in shapes.items() if not bert_config.is_frozen(
+        name, settings.freeze_layers, settings.freeze_embeddings)}
