@@ -172,23 +172,18 @@ def load_vocab(vocab_file):
         return collections.OrderedDict(vocab_file)
     text = vocab_file.read() if hasattr(vocab_file, "read") else files.read_bytes(os.fsdecode(vocab_file))
     if isinstance(text, bytes):
-        text = text.decode("utf-8")
-    lines = _without_blank_end(_split_lines(text, "\n"))
+        text = text.decode("utf-8-sig")
+    lines = _split_lines(text)
     return collections.OrderedDict((line.strip(), index) for index, line in enumerate(lines))
 
 
-def _split_lines(content, newline):
+def _split_lines(text):
+    """Returns the lines of a text, without a blank last line."""
     # str.splitlines would also split at U+2028 and similar characters. Released vocabularies contain such
     # characters as tokens, and all ids after these tokens would be wrong.
-    lines = content.split(newline)
-    if not lines[-1]:
-        lines.pop()
-    return lines
-
-
-def _without_blank_end(lines):
+    lines = text.removesuffix("\n").split("\n")
     # If the blank last line had an id, this id would be `vocab_size`, for which the model has no embedding.
-    return lines[:-1] if lines and _is_blank(lines[-1]) else lines
+    return lines[:-1] if _is_blank(lines[-1]) else lines
 
 
 def check_vocab(vocab_file, vocab_size=None):
@@ -240,16 +235,7 @@ def read_lines(vocab_file):
             f"There is no vocabulary file at {path!r}: pass the path of the vocab.txt that came "
             "with the checkpoint."
         ) from None
-    lines = []
-    for number, line in enumerate(_split_lines(content, b"\n"), start=1):
-        try:
-            lines.append(line.decode("utf-8"))
-        except UnicodeDecodeError:
-            raise ValueError(
-                f"{path}, line {number}: {line!r} is not UTF-8. Convert the file to UTF-8, or "
-                "fetch it again."
-            ) from None
-    return _without_blank_end(lines)
+    return _split_lines(files.decode_text(content, path))
 
 
 def _is_blank(line):
@@ -279,15 +265,11 @@ def _check_distinct(path, lines):
 def _check_required(path, lines):
     tokens = {line.strip() for line in lines}
     missing = [token for token in REQUIRED_TOKENS if token not in tokens]
-    if not missing:
-        return
-    message = (
-        f"{path} ({len(lines)} lines) lacks special tokens that are required: {', '.join(missing)}. Pass "
-        "a BERT vocabulary, or rename unused entries to these tokens."
-    )
-    if lines[0].startswith("\ufeff"):
-        message += " Line 1 begins with a byte order mark: save the file as UTF-8 without this mark."
-    raise ValueError(message)
+    if missing:
+        raise ValueError(
+            f"{path} ({len(lines)} lines) lacks special tokens that are required: {', '.join(missing)}. Pass "
+            "a BERT vocabulary, or rename unused entries to these tokens."
+        )
 
 
 def _load_model(path):

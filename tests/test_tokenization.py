@@ -266,6 +266,12 @@ def test_a_blank_last_line_is_no_token(write_vocab, end):
                                                       ) == SPECIAL
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_token(write_vocab):
+    path = write_vocab("\ufeff" + as_file(*SPECIAL))
+    tokenization.check_vocab(path, len(SPECIAL))
+    assert list(tokenization.load_vocab(path)) == tokenization.read_lines(path) == SPECIAL
+
+
 def test_load_vocab_of_streams_and_mappings(write_vocab):
     path = write_vocab("[PAD]\né\u2028\nb\n")
     expected = tokenization.load_vocab(path)
@@ -337,8 +343,8 @@ def test_missing_vocabulary(tmp_path):
     [
         ("", None, "is empty: pass"),
         ("\n", None, "is empty: pass"),
-        (as_file(*SPECIAL).encode() + b"a\xffb\n", None, "line 6: .* is not UTF-8"),
-        (as_file(*SPECIAL).encode("utf-16"), None, "line 1: .* is not UTF-8"),
+        (as_file(*SPECIAL).encode() + b"a\xffb\n", None, r":6: byte 0xff at offset \d+ is not UTF-8"),
+        (as_file(*SPECIAL).encode("utf-16"), None, ":1: byte 0xff at offset 0 is not UTF-8"),
         (as_file(*SPECIAL, "", "a"), None, "line 6: the line is blank"),
         (as_file(*SPECIAL, " \t", "a"), None, "line 6: the line is blank"),
         (as_file(*SPECIAL) + "\n\n", None, "line 6: the line is blank"),
@@ -346,8 +352,7 @@ def test_missing_vocabulary(tmp_path):
         (as_file(*SPECIAL, "a", " a\u00a0"), None, "lines 6 and 7: both lines contain 'a'"),
         (as_file("a", "[CLS]"), None, r"lacks special tokens that are required: \[PAD\], \[UNK\], \[SEP\]\."),
         (as_file("[PAD]", "[UNK]", "[SEP]"), None, r"are required: \[CLS\]\."),
-        (as_file("[pad]", *SPECIAL[1:]), None, r"are required: \[PAD\]\. (?!.*byte order)"),
-        ("\ufeff" + as_file(*SPECIAL), None, r"are required: \[PAD\]\. .*byte order mark"),
+        (as_file("[pad]", *SPECIAL[1:]), None, r"are required: \[PAD\]\. "),
         (as_file(*SPECIAL), 4, "has 5 entries.*vocab_size is 4: from line 5 on.*Pass"),
         (as_file(*SPECIAL), 6, "has 5 entries.*vocab_size is 6: the embeddings after line 5 belong.*Pass"),
         (as_file(*SPECIAL), 24, "has 5 entries.*vocab_size is 24: the embeddings after line 5 belong.*Pass"),

@@ -566,14 +566,10 @@ def _probable_cause(found, expected, missing, differing):
                 f"{found[words][0]} words. Use the configuration and the vocabulary that came with the "
                 "checkpoint.")
     if not missing and all(name.split("/")[-1].startswith("output_") for name in differing):
-        if any(found[name][1:] != expected[name][1:] for name in differing):
-            extra = sorted(name for name in found.keys() - expected if not _TRAINING_STATE.search(name))
-            return ("Probably the checkpoint was trained by a program with another head. The first size of "
-                    "output_weights is the number of labels, and the second size differs." + bool(extra) * (
-                        f" Only the checkpoint has {', '.join(extra[:3])}."))
         return ("Probably the checkpoint was fine-tuned with other labels: for another task, or before the "
                 "labels in the training data changed. Compare the labels in the log with labels.txt in the "
-                "directory of the checkpoint.")
+                "directory of the checkpoint. If only the second size of output_weights differs, a program "
+                "with another head trained the checkpoint.")
     if differing:
         return "Probably the configuration is not the one that came with the checkpoint."
     return "Probably the checkpoint is incomplete, or was saved under other variable names."

@@ -12,8 +12,6 @@ from absl import logging
 PREFIX = "hf:"
 _NAME = re.compile(r"([\w.-]+(?:/[\w.-]+)?)(?:@([\w./-]+))?", re.ASCII)
 _SNAPSHOT = re.compile(r"/models--([^/]+)/snapshots/([0-9a-f]{40})(/|$)")
-# A name without an organization, such as bert-base-uncased, is an old name of a model of this organization.
-_FIRST_ORGANIZATION = "google-bert/"
 _WEIGHTS, _CONFIG = "model.safetensors", "config.json"
 # Names of the files that nearly every repository of a BERT model contains. If the cache lacks one of these
 # files, `find_snapshot` looks for the file in the repository on the Hub.
@@ -38,10 +36,17 @@ def find_snapshot(name):
         raise ValueError(f"this is not the name of a model. Write {PREFIX}ORGANIZATION/MODEL or "
                          f"{PREFIX}ORGANIZATION/MODEL@REVISION, for example "
                          f"{PREFIX}google-bert/bert-base-uncased.")
+    # Imported here, because programs that only answer do not need this package.
+    import huggingface_hub
+
     repository, revision = match.group(1), match.group(2) or "main"
-    snapshots = filter(None, (_cached_snapshot(alias, revision) for alias in _aliases(repository)))
-    cached = min(snapshots, key=lambda snapshot: len(_missing_files(snapshot)), default=None)
-    missing = _missing_files(cached) if cached else [_WEIGHTS]
+    try:
+        cached = huggingface_hub.snapshot_download(repository, revision=revision, local_files_only=True)
+    except FileNotFoundError as error:
+        # The cache may contain the list of the repository's files, but not all of these files.
+        cached = getattr(error, "snapshot_path", None)
+    # An interrupted download can leave a symbolic link without a target, which also counts as missing.
+    missing = [name for name in _EXPECTED if not (cached and os.path.exists(os.path.join(cached, name)))]
     if not missing:
         return cached
     try:
@@ -59,32 +64,6 @@ def describe_snapshot(path):
     paths."""
     match = _SNAPSHOT.search(os.path.abspath(path))
     return {"repository": match.group(1).replace("--", "/", 1), "revision": match.group(2)} if match else {}
-
-
-def _aliases(repository):
-    """Returns the names under which a repository may be stored in the cache. A model of the organization
-    google-bert may have two names, such as "google-bert/bert-base-uncased" and "bert-base-uncased"."""
-    if "/" not in repository:
-        return [repository, _FIRST_ORGANIZATION + repository]
-    return [repository, repository.removeprefix(_FIRST_ORGANIZATION)]
-
-
-def _cached_snapshot(repository, revision):
-    """Returns the directory of a snapshot in the cache; None if the cache lacks this snapshot."""
-    # Imported here, because programs that only answer do not need this package.
-    import huggingface_hub
-
-    try:
-        return huggingface_hub.snapshot_download(repository, revision=revision, local_files_only=True)
-    except FileNotFoundError as error:
-        # The cache may contain the list of the repository's files, but not all of these files.
-        return getattr(error, "snapshot_path", None)
-
-
-def _missing_files(snapshot):
-    """Returns the names in `_EXPECTED` that a snapshot lacks. A file also counts as missing if its symbolic
-    link has no target. An interrupted download can leave such a link."""
-    return [name for name in _EXPECTED if not os.path.exists(os.path.join(snapshot, name))]
 
 
 def _download(repository, revision):

@@ -22,7 +22,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
 from bertlib.data import batches
-from bertlib.estimator import model_graph, replica_sync, training_session
+from bertlib.estimator import model_graph, training_session
 from bertlib.estimator.estimator_spec import EstimatorSpec, ModeKeys, ServingInputReceiver  # noqa: F401  re-exported
 from bertlib.estimator.run_config import RunConfig
 from bertlib.estimator.session_hooks import NanLossError  # noqa: F401  re-exported: `train` raises it
@@ -155,6 +155,7 @@ class Estimator(object):
         checkpoint = self._newest_checkpoint_of_replica_0()
         start = checkpoint_formats.read_global_step(checkpoint)
         if self._config.group:
+            from bertlib.estimator import replica_sync
             start = replica_sync.start_training(self._config.group, start, self._model_dir)
         if self._config.metrics_history:
             self._config.metrics_history.cut(start if checkpoint else None)

@@ -154,26 +154,14 @@ def _fetched_batches(builder, checkpoint, input_fn, mode, fetches, hooks, group,
             resume.create_checked_scaffold(spec, checkpoint, builder.config), checkpoint, builder.config,
             [*input_hooks, *spec_hooks])
     with session:
-        batches = itertools.islice(_batches(session, tensors, builder.config, group, sharded), steps)
+        batches = itertools.islice(replica_sync.gather_batches(
+            group, session, tensors, builder.config.stop_request.check, sharded), steps)
         while True:
             with input_pipeline.translate_record_errors(graph):
                 batch = next(batches, None)
             if batch is None:
                 return
             yield batch
-
-
-def _batches(session, fetches, config, group, sharded=True):
-    """Yields the values of `fetches` for each batch. If `group` is a group of replicas and not None, the
-    function yields the values for the batches of all these replicas; see `replica_sync.gather_batches`."""
-    check = config.stop_request.check
-    if group:
-        yield from replica_sync.gather_batches(group, session, fetches, check, sharded)
-        return
-    with contextlib.suppress(StopIteration):  # a hook may raise StopIteration to end the session
-        while not session.should_stop():
-            check()
-            yield session.run(fetches)
 
 
 @contextlib.contextmanager

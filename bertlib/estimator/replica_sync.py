@@ -43,25 +43,6 @@ def start_training(group, step, directory):
     return step
 
 
-@contextlib.contextmanager
-def reporting_errors(group):
-    """Returns a context manager. If the `with` block fails, the context manager reports the error to the
-    other replicas before the session is closed.
-
-    The other replicas wait for this replica in the middle of a step. Without the report they would wait until
-    this replica has closed its session, which takes time. A loss that is not finite is not reported: all
-    replicas have the same loss, so each of them raises this error itself.
-    """
-    try:
-        yield
-    except (session_hooks.NanLossError, replica_group.ReplicaError, StopIteration,
-            tf.errors.OutOfRangeError, *collectives.CONNECTION_ERRORS):
-        raise
-    except Exception as error:
-        group.report_error(error)
-        raise
-
-
 def broadcast_variables(group, root, variables, session):
     """Copies the values of variables from one replica to all others.
 
@@ -125,6 +106,24 @@ class StepVote:
         self._trained, self._all = tf.trainable_variables(), tf.global_variables()
         self._compares_weights = compares_weights
 
+    @contextlib.contextmanager
+    def reporting_errors(self):
+        """Returns a context manager. If the `with` block fails, the context manager reports the error to the
+        other replicas before the session is closed.
+
+        The other replicas wait for this replica in the middle of a step. Without the report they would wait
+        until this replica has closed its session, which takes time. A loss that is not finite is not
+        reported: all replicas have the same loss, so each of them raises this error itself.
+        """
+        try:
+            yield
+        except (session_hooks.NanLossError, replica_group.ReplicaError, StopIteration,
+                tf.errors.OutOfRangeError, *collectives.CONNECTION_ERRORS):
+            raise
+        except Exception as error:
+            self._group.report_error(error)
+            raise
+
     def synchronize(self, session, stop):
         """Exchanges the votes of all replicas. Returns whether the training stops now.
 
@@ -184,11 +183,11 @@ def is_sharded():
     return bool(tf.get_collection(graph_keys.SHARDED_INPUT))
 
 
-def gather_batches(group, session, fetches, before_each, sharded=True):
+def gather_batches(group, session, fetches, before_each, sharded):
     """Yields the fetched values of each batch, in the order of the batches, on all replicas.
 
     Args:
-      group: the `replica_group.Group`.
+      group: the `replica_group.Group`; None if only this process computes.
       session: a session of this replica.
       fetches: tensors, in any nested structure.
       before_each: function without arguments that is called before each batch.
@@ -197,17 +196,16 @@ def gather_batches(group, session, fetches, before_each, sharded=True):
     """
     def own():
         before_each()
-        if not sharded and not group.is_first:
-            return None
-        if session.should_stop():
+        if session.should_stop() or group and not sharded and not group.is_first:
             return None
         try:
             return session.run(fetches)
-        except tf.errors.OutOfRangeError:
+        except (tf.errors.OutOfRangeError, StopIteration):  # a hook may raise StopIteration
             return None
 
     while True:
-        for batch in group.all_gather(own())[:None if sharded else 1]:
+        gathered = group.all_gather(own()) if group else [own()]
+        for batch in gathered if sharded else gathered[:1]:
             if batch is None:
                 return
             yield batch

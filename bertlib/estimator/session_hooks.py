@@ -33,7 +33,7 @@ class NanLossError(RuntimeError):
 
     def __init__(self, message, step):
         super().__init__(message)
-        self.step = int(step)
+        self.step = step
 
 
 class InitializeHook(tf.train.SessionRunHook):
@@ -44,57 +44,6 @@ class InitializeHook(tf.train.SessionRunHook):
 
     def after_create_session(self, session, coord):
         session.run(self._initializer)
-
-
-class StopOnNanHook(tf.train.SessionRunHook):
-    """Ends the training if the loss or another logged scalar, such as the norm of the gradient, is not
-    finite.
-
-    If the loss is scaled (for example in fp16), a step whose gradients are not finite is skipped. The
-    training then ends only if too many steps in a row are skipped. At the end of the training, a warning is
-    logged if most of its steps were skipped.
-    """
-
-    def __init__(self, loss):
-        self._loss = loss
-
-    def begin(self):
-        self._skipped = tf.get_collection(graph_keys.CONSECUTIVE_SKIPPED_STEPS)
-        self._num_steps = self._num_skipped_steps = 0
-
-    def before_run(self, run_context):
-        return tf.train.SessionRunArgs([_watched_scalars(self._loss), self._skipped])
-
-    def after_run(self, run_context, run_values):
-        watched, skipped = run_values.results
-        self._num_steps += 1
-        self._num_skipped_steps += bool(skipped and skipped[0])
-        if skipped and skipped[0] >= _MOST_SKIPPED_IN_A_ROW:
-            step = run_context.session.run(tf.train.get_global_step())
-            raise NanLossError(f"The gradients of {skipped[0]} steps in a row, up to step {step}, are not "
-                               "finite, although the scale of the loss was lowered. The earlier checkpoints "
-                               "are kept. The numbers of this model may be too large for fp16: use bf16 or "
-                               "fp32. A lower learning rate may help too. Also check the data for errors.",
-                               step)
-        for name, value in watched.items() if not skipped else ():
-            if not np.all(np.isfinite(value)):
-                step = run_context.session.run(tf.train.get_global_step())
-                raise NanLossError(f"The {name} of step {step} is {value}. The earlier checkpoints are "
-                                   "kept. Use a lower learning rate or a longer warm-up, and check the data "
-                                   "for errors.", step)
-
-    def end(self, session):
-        if 2 * self._num_skipped_steps > self._num_steps:
-            logging.warning("%d of the %d steps of this run were skipped, because their gradients were not "
-                            "finite. A skipped step does not change the weights. In fp16, the first steps "
-                            "are often skipped, until the scale of the loss is low enough. Train more steps, "
-                            "or use bf16 or fp32.", self._num_skipped_steps, self._num_steps)
-
-
-def _watched_scalars(loss):
-    """Returns {name: tensor} of the loss and of the scalars in the collection `LOGGED_SCALARS`."""
-    return {"loss": loss,
-            **{tensor.op.name: tensor for tensor in tf.get_collection(graph_keys.LOGGED_SCALARS)}}
 
 
 class SaveWholeHook(tensorflow_internals.CheckpointSaverHook):
@@ -171,8 +120,13 @@ def warn_of_events(error):
 
 
 class ProgressHook(tf.train.SessionRunHook):
-    """Logs the loss, the scalars in `LOGGED_SCALARS`, the speed and the remaining time, and shows a progress
-    bar on a terminal.
+    """Checks and logs the loss and the other scalars in `LOGGED_SCALARS`, logs the speed and the remaining
+    time, and shows a progress bar on a terminal.
+
+    The training ends if a scalar, such as the norm of the gradient, is not finite. If the loss is scaled (for
+    example in fp16), a step whose gradients are not finite is skipped. The training then ends only if too
+    many steps in a row are skipped. At the end of the training, a warning is logged if most of its steps were
+    skipped.
 
     The hook also writes the speed as summaries into `model_dir`, unless `model_dir` is None. The values of
     each log line are added to `history`, a `metrics_history.MetricsHistory`, unless `history` is None.
@@ -187,8 +141,11 @@ class ProgressHook(tf.train.SessionRunHook):
         self._history = history
 
     def begin(self):
-        self._fetches = _watched_scalars(self._loss)
+        scalars = {tensor.op.name: tensor for tensor in tf.get_collection(graph_keys.LOGGED_SCALARS)}
+        self._fetches = {"loss": self._loss, **scalars}, tf.get_collection(
+            graph_keys.CONSECUTIVE_SKIPPED_STEPS)
         self._global_step = tf.train.get_global_step()
+        self._num_steps = self._num_skipped_steps = 0
 
     def after_create_session(self, session, coord):
         self._first_step = self._logged_step = self._step = int(session.run(self._global_step))
@@ -207,16 +164,41 @@ class ProgressHook(tf.train.SessionRunHook):
         return tf.train.SessionRunArgs(self._fetches)
 
     def after_run(self, run_context, run_values):
+        values, skipped = run_values.results
         step = int(run_context.session.run(self._global_step))
-        self._bar.set_postfix(loss=f"{run_values.results['loss']:.4f}", refresh=False)
+        self._check(step, values, skipped)
+        self._bar.set_postfix(loss=f"{values['loss']:.4f}", refresh=False)
         self._bar.update(step - self._step)
         due = (self._step == self._first_step or step % (self._every_steps or 1) == 0
                or step == self._last_step)
         self._step = step
         if self._every_steps and due and step > self._logged_step:
-            self._log(run_values.results)
+            self._log(values)
         if self._measured_from is None:
             self._measured_from = time.monotonic(), step
+
+    def _check(self, step, values, skipped):
+        """Raises a `NanLossError` if a value is not finite, or if too many steps in a row were skipped.
+
+        Args:
+          step: the step that has just ended.
+          values: {name: value} of the scalars.
+          skipped: list with the number of consecutive skipped steps, up to this step; empty unless the loss
+            is scaled.
+        """
+        self._num_steps += 1
+        self._num_skipped_steps += bool(skipped and skipped[0])
+        if skipped and skipped[0] >= _MOST_SKIPPED_IN_A_ROW:
+            raise NanLossError(f"The gradients of {skipped[0]} steps in a row, up to step {step}, are not "
+                               "finite, although the scale of the loss was lowered. The earlier checkpoints "
+                               "are kept. The numbers of this model may be too large for fp16: use bf16 or "
+                               "fp32. A lower learning rate may help too. Also check the data for errors.",
+                               step)
+        for name, value in values.items() if not skipped else ():
+            if not np.all(np.isfinite(value)):
+                raise NanLossError(f"The {name} of step {step} is {value}. The earlier checkpoints are "
+                                   "kept. Use a lower learning rate or a longer warm-up, and check the data "
+                                   "for errors.", step)
 
     def _log(self, values):
         now = time.monotonic()
@@ -245,6 +227,11 @@ class ProgressHook(tf.train.SessionRunHook):
 
     def end(self, session):
         self._bar.close()
+        if 2 * self._num_skipped_steps > self._num_steps:
+            logging.warning("%d of the %d steps of this run were skipped, because their gradients were not "
+                            "finite. A skipped step does not change the weights. In fp16, the first steps "
+                            "are often skipped, until the scale of the loss is low enough. Train more steps, "
+                            "or use bf16 or fp32.", self._num_skipped_steps, self._num_steps)
 
 
 def peak_memory_bytes(gpus=()):

@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, resume
 from bertlib.data import input_pipeline
-from bertlib.estimator import replica_sync, session_hooks
+from bertlib.estimator import session_hooks
 from bertlib.estimator.estimator_spec import ModeKeys
 from bertlib.graph import collectives, graph_keys
 from bertlib.system import files, stopping
@@ -95,7 +95,7 @@ class TrainingSession:
             with (input_pipeline.translate_record_errors(), self.config.stop_request.being_awaited(),
                   resume.open_session(scaffold, self.checkpoint, self.config, hooks, is_training=True,
                                       group=self.group) as session,
-                  replica_sync.reporting_errors(self.group) if self.group else contextlib.nullcontext()):
+                  vote.reporting_errors() if vote else contextlib.nullcontext()):
                 if self.group:
                     collectives.check_sums(self.group, self.exchange_dtype, self.config.session_config)
                 self.take_steps(session, built, vote)
@@ -192,10 +192,10 @@ class TrainingSession:
         """Returns all hooks of the session.
 
         After a step, the hooks run in the order of the list. This order is the same as in `tf.estimator`,
-        with two exceptions: the check of the loss is the first hook, because otherwise a checkpoint could
-        contain broken weights. The hook that logs is the second one: if the process is killed right after
-        a checkpoint is saved, the history already contains the line of its step. A training that continues
-        from an earlier checkpoint removes this line.
+        with one exception: the hook that checks and logs the loss is the first one. Otherwise, a checkpoint
+        could contain broken weights. In addition, if the process is killed right after a checkpoint is saved,
+        the history already contains the line of its step. A training that continues from an earlier
+        checkpoint removes this line.
 
         Args:
           built: the `BuiltStep`.
@@ -204,18 +204,17 @@ class TrainingSession:
         """
         config, spec = self.config, built.spec
         others = [*built.input_hooks, *self.hooks, *spec.training_hooks]
-        check = session_hooks.StopOnNanHook(spec.loss)
         progress = session_hooks.ProgressHook(
             config.model_dir if config.is_chief else None, spec.loss, config.log_step_count_steps,
             self.last_step, self.examples_of_step(built),
             config.metrics_history if config.is_chief else None)
         if not config.is_chief:
-            return [check, progress, *others]
+            return [progress, *others]
         summaries = [tf.train.SummarySaverHook(
             save_steps=config.save_summary_steps, output_dir=config.model_dir, scaffold=scaffold,
         )] if config.save_summary_steps else []
         savers = self.make_saving_hooks(built, scaffold, [*self.saving_listeners, *listeners])
-        return [check, progress, *savers, *spec.training_chief_hooks, *summaries, *others]
+        return [progress, *savers, *spec.training_chief_hooks, *summaries, *others]
 
     def make_saving_hooks(self, built, scaffold, listeners):
         """Returns the hooks that save checkpoints and call the listeners; see `make_hooks`."""
@@ -239,6 +238,8 @@ class TrainingSession:
 
     def make_vote(self):
         """Returns the `replica_sync.StepVote` by which the replicas vote before each step."""
+        # Only a training with several replicas loads this module.
+        from bertlib.estimator import replica_sync
         return replica_sync.StepVote(self.group)
 
     def take_steps(self, session, built, vote):

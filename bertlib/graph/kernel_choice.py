@@ -20,8 +20,7 @@ that compute in float32 still use ops in C++, for example AdamW for large variab
 from absl import logging
 import tensorflow.compat.v1 as tf
 
-from bertlib.graph import formulas, native, native_formulas
-from bertlib.graph.inference_kernels import InferenceKernels, PortableKernels
+from bertlib.graph import formulas, native
 from bertlib.graph.training_kernels import TrainingKernels
 
 # The kernels of a function that gets no kernels from its caller: TensorFlow's ops.
@@ -53,12 +52,16 @@ def choose_kernels(is_training, dtype, step_config):
                             "kernels in C++, which run only on CPUs.", 1)
         compiled = False
     if not is_training:
-        return PortableKernels() if step_config.portable_ops else InferenceKernels(uses_one_dnn=compiled)
+        from bertlib.graph import inference_kernels
+        if step_config.portable_ops:
+            return inference_kernels.PortableKernels()
+        return inference_kernels.InferenceKernels(uses_one_dnn=compiled)
     if step_config.use_xla:
         return TrainingKernels(formulas.XlaFormulas())
     if compiled and dtype == tf.float16:
         logging.info("There are no kernels in C++ for float16: TensorFlow's ops are used instead.")
     ops = native.load_ops() if compiled and dtype in (tf.float32, tf.bfloat16) else None
     if ops:
+        from bertlib.graph import native_formulas
         return TrainingKernels(native_formulas, convolves=True, mask_op=ops.bert_dropout_mask)
     return TrainingKernels(formulas, convolves=compiled)

@@ -205,8 +205,8 @@ def truncated_normal(shape, stddev, site, dtype=tf.float32):
       dtype: dtype of the values.
     """
     values = tf.raw_ops.StatelessTruncatedNormalV2(
-        shape=tf.convert_to_tensor(shape, dtype=tf.int32), key=_key_tensor(graph_seed(), site),
-        counter=_counter_tensor(zero_when_run(), tf.constant(0, tf.int64)), alg=_PHILOX, dtype=dtype)
+        shape=tf.convert_to_tensor(shape, dtype=tf.int32), dtype=dtype,
+        **_range(graph_seed(), site, zero_when_run(), tf.constant(0, tf.int64)))
     return values * tf.cast(stddev, dtype)
 
 
@@ -258,15 +258,14 @@ def _stream(shape, site, values_per_block):
     elif micro_batch:
         values = tf.reduce_prod(tf.cast(shape, tf.int64))
         low = micro_batch[0] * ((values + values_per_block - 1) // values_per_block)
-    return {"key": _key_tensor(seed, site), "counter": _counter_tensor(low, step), "alg": _PHILOX}
+    return _range(seed, site, low, step)
 
 
-def _key_tensor(seed, site):
-    return tf.constant([philox_key(seed, site)], tf.uint64)
-
-
-def _counter_tensor(low, high):
-    return tf.bitcast(tf.stack([low, high]), tf.uint64)
+def _range(seed, site, low, high):
+    """Returns the arguments by which a stateless op finds its range of a stream. `low` and `high` are the
+    halves of the counter, int64 scalar tensors."""
+    return {"key": tf.constant([philox_key(seed, site)], tf.uint64),
+            "counter": tf.bitcast(tf.stack([low, high]), tf.uint64), "alg": _PHILOX}
 
 
 def zero_when_run():

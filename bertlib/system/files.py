@@ -23,7 +23,6 @@ from bertlib.system import terminal
 # {path: (path of its complete temporary file, path that this file replaces), or None if the file was not
 # written}. The dict exists only in the block of `replace_together`.
 _group = None
-_MAX_LINKS = 40  # longest chain of symbolic links; the kernel does not follow longer chains
 _MAX_NAME_BYTES = 255  # longest name of a file or directory on common file systems
 _RETRY = "then run the same command again"
 # {errno: (problem, advice)} of the write errors whose cause the user can remove.
@@ -264,21 +263,10 @@ def translate_disk_errors(path, kept=None):
         problem = describe_disk_error(error, path)
         if problem is None:
             raise
-        name = getattr(error, "filename", None) or _path_in_tensorflow_error(error) or path
+        name = getattr(error, "filename", None) or path
         name = path if os.fspath(name).startswith((f"{path}.", path_beside(path, ".partial"))) else name
         remains = f"{kept()} " if kept else ""
         raise OSError(f"{name} could not be written: {problem[0]}. {remains}{problem[1]}") from error
-
-
-def _path_in_tensorflow_error(error):
-    """Returns the path in the message of a TensorFlow error, such as "PATH; No space left on device". Returns
-    None if the message contains no path.
-
-    The suffix that TensorFlow adds to the names of unfinished files is removed.
-    """
-    match = re.search(r"([^\s;][^\n;]*/[^\n;]*); ", getattr(error, "message", None) or str(error))
-    name = match and re.sub(r"^\{\{.*?\}\}\s*", "", match.group(1))
-    return name and re.sub(r"\.(tmp[0-9a-f]{32}|tempstate\d+)$", "", name)
 
 
 def file_identity(path):
@@ -306,21 +294,17 @@ def is_special(path):
     """
     if is_remote(path):
         return False
-    with contextlib.suppress(OSError):
-        if not stat.S_ISREG(mode := os.stat(path).st_mode):
-            return not stat.S_ISDIR(mode)
-    return any(re.match(r"/proc/[^/]+/(task/[^/]+/)?fd/", link) for link in _resolution_steps(path))
-
-
-def _resolution_steps(path):
-    """Yields the absolute form of a path. If this path is a symbolic link, also yields the target of the
-    link, and so on until the target is not a link."""
-    for _ in range(_MAX_LINKS):
-        path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
-        yield path
-        if not os.path.islink(path):
-            return
-        path = os.path.join(os.path.dirname(path), os.readlink(path))
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    if not stat.S_ISREG(mode):
+        return not stat.S_ISDIR(mode)
+    if not os.path.islink(path):
+        return False
+    folder = os.path.realpath(os.path.dirname(path))
+    return (re.fullmatch(r"/proc/[^/]+/(task/[^/]+/)?fd", folder) is not None
+            or is_special(os.path.join(folder, os.readlink(path))))
 
 
 def resolve_links(path):

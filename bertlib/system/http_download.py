@@ -22,8 +22,6 @@ from absl import logging
 from bertlib.system import files
 
 _CHUNK_BYTES = 2**20
-_WEB_PAGE = ("the server sent a web page instead of the file, perhaps a login page of this network. Open the "
-             "address in a browser to see the page.")
 _CHECK_IN_BROWSER = "in a browser to see whether the file has moved."
 _KEPT = " The received bytes are kept."
 _MAX_MESSAGE_LENGTH = 200  # a message quotes at most this number of characters from a server's text
@@ -163,7 +161,10 @@ def fetch(address, path, timeout=60):
                                   f"{_KEPT if received else ''}")
             logging.info("The connection was interrupted %s; connecting again.", so_far)
             longest = received
-        _refuse_wrong_content(address, partial)
+        if not received:
+            _remove_partial(partial)
+            raise ServerError(f"{address}: the server sent an empty file. Try again later, or open the "
+                              f"address {_CHECK_IN_BROWSER}")
         if total is None:
             logging.warning("The server did not say how long %s is, so its length is not checked.", address)
         os.replace(partial, path)
@@ -176,22 +177,6 @@ def _remove_partial(partial):
     for path in (partial, f"{partial}.json"):
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
-
-
-def _refuse_wrong_content(address, partial):
-    """Checks the content of a downloaded file. If it cannot be the content of the requested file, removes the
-    file and raises an error."""
-    with open(partial, "rb") as reader:
-        start = reader.read(1000)
-    problem = None
-    if not start:
-        problem = ("the server sent an empty file. Try again later, or open the address "
-                   f"{_CHECK_IN_BROWSER}")
-    elif start.lstrip().lower().startswith((b"<!doctype html", b"<html")):
-        problem = _WEB_PAGE
-    if problem:
-        _remove_partial(partial)
-        raise ServerError(f"{address}: {problem}")
 
 
 def _fetch_rest(address, partial, timeout):
@@ -213,7 +198,8 @@ def _fetch_rest(address, partial, timeout):
         offset = 0
     with response:
         if response.headers.get_content_type() == "text/html":
-            raise ServerError(f"{address}: {_WEB_PAGE}")
+            raise ServerError(f"{address}: the server sent a web page instead of the file, perhaps a login "
+                              "page of this network. Open the address in a browser to see the page.")
         rest = response.length
         check_free_space(partial, rest)
         with open(partial, "ab" if offset else "wb") as writer:

@@ -51,7 +51,6 @@ def load_on_import(then):
         imported.
     """
     if sys.modules.get("tensorflow"):
-        load()
         then()
         return
     if _FINDER not in sys.meta_path:

@@ -50,10 +50,8 @@ class Plan:
       max_restarts: largest number of restarts of all replicas after failures.
       cluster: a `cluster.Cluster` of several machines; None for this machine alone.
       patience: number of seconds that the launcher waits for the end of the other replicas after one replica
-        has failed. After this time, the replicas that still run get SIGTERM. The launcher then waits for a
-        third of `patience`. Replicas that still run after this second wait get SIGKILL. If the failed
-        replica named another replica as the cause, the named replica gets SIGKILL earlier: a third of
-        `patience` after the failure.
+        has failed. After this time, the replicas that still run get SIGKILL. If the failed replica named
+        another replica as the cause, the named replica gets SIGKILL after a third of this time.
       afterwards: sentence that is added to a message about a replica that was killed or lost.
       command: the command line, the interpreter first.
       namespace: the `network_namespace.Namespace` in which replicas run; None for the namespace of this
@@ -147,7 +145,7 @@ class _Replica(child_processes.Child):
         # The process itself notices the end of the launcher; see `replica_group`.
         super().__init__(command, environment, ends_with_caller=False, **options)
         self.index, self.log, self.ended_here = index, log, False
-        self._asks_at = self._kills_at = math.inf
+        self._kills_at = math.inf
 
     def __str__(self):
         return f"replica {self.index} (process {self.process.pid})"
@@ -159,9 +157,9 @@ class _Replica(child_processes.Child):
 
     @property
     def was_asked(self):
-        """Returns whether the process was ended from outside, by SIGTERM, SIGHUP or SIGINT. Returns False if
-        the launcher itself decided to end the process."""
-        return self.outcome.outcome == "stopped" and not self.ended_here
+        """Returns whether the process was ended by SIGTERM, SIGHUP or SIGINT, which the launcher only
+        forwards."""
+        return self.outcome.outcome == "stopped"
 
     @property
     def is_at_fault(self):
@@ -170,19 +168,15 @@ class _Replica(child_processes.Child):
         return self.failed and not self.was_asked and (
             self.outcome.replica == self.index if self.outcome.message else not self.ended_here)
 
-    def limit(self, asks_at, kills_at):
-        """Sets the time at which the process gets SIGTERM and the time at which it gets SIGKILL. If a signal
-        already has a time, the smaller of the old and the new time counts."""
-        self._asks_at, self._kills_at = min(self._asks_at, asks_at), min(self._kills_at, kills_at)
+    def limit(self, kills_at):
+        """Sets the time at which the process gets SIGKILL. An earlier time that was set before is kept."""
+        self._kills_at = min(self._kills_at, kills_at)
 
-    def press(self, now):
-        """Sends SIGTERM or SIGKILL to the process when the time for this signal is reached; see `limit`."""
+    def kill_if_late(self, now):
+        """Kills the process if the time of `limit` is reached."""
         if now >= self._kills_at:
             self.ended_here = True
             self.process.kill()
-        elif now >= self._asks_at:
-            self._asks_at, self.ended_here = math.inf, True
-            self.process.terminate()
 
 
 def _start(plan, attempt, listener, key, directory):
@@ -212,30 +206,27 @@ def _wait(plan, replicas, signals):
         now = time.monotonic()
         if signals.forward(running):
             for replica in running:
-                replica.limit(math.inf, now + plan.timeout)
+                replica.limit(now + plan.timeout)
         for replica in set(replicas) - set(running) - seen:
             seen.add(replica)
             _limit_others(plan, replica, running, now, signals)
         for replica in running:
-            replica.press(now)
+            replica.kill_if_late(now)
         time.sleep(_POLL_SECONDS)
 
 
 def _limit_others(plan, ended, running, now, signals):
     """Sets the times at which the launcher ends the replicas that still run (`running`). Call this function
     when a replica (`ended`) has ended."""
-    last = plan.patience / 3
     for replica in running:
         if ended.was_asked or ended.index == 0 and not ended.failed:
-            # The running replica gets no SIGTERM, but it gets SIGKILL if it still runs after the timeout.
             # There are two cases. If a signal asked the replicas to end (`was_asked`), replica 0 may need the
             # time to save a checkpoint. If replica 0 has ended with success, the other replicas have nothing
             # left to do, so SIGKILL does no harm.
-            replica.limit(math.inf, now + plan.timeout)
+            replica.limit(now + plan.timeout)
         elif ended.failed and not signals:
-            replica.limit(now + plan.patience, now + plan.patience + last)
-            if ended.outcome.replica == replica.index:
-                replica.limit(math.inf, now + last)
+            is_named = ended.outcome.replica == replica.index
+            replica.limit(now + (plan.patience / 3 if is_named else plan.patience))
 
 
 # --- The result of a run ---------------------------------------------------------------------------------
@@ -306,18 +297,13 @@ def _lost(failed, afterwards):
 
 
 def _show_log(replicas):
-    """Prints the end of the log of a failed replica if the user has not yet seen why the replica failed.
-
-    The user has not seen the reason if the replica failed without a message, or if the traceback is only in
-    the replica's log. If replica 0 also failed by itself, its traceback was already shown. In this case, the
-    tracebacks of other replicas are not printed.
-    """
-    was_seen = any(replica.index == 0 and replica.is_at_fault for replica in replicas)
+    """Prints the end of the log of a replica that failed without a message, or whose traceback is only in its
+    log. If replica 0 also failed by itself, nothing is printed, because its output was already shown."""
+    if any(replica.index == 0 and replica.is_at_fault for replica in replicas):
+        return
     for replica in replicas:
-        says_more = replica.is_at_fault and (
-            replica.outcome.has_traceback and not was_seen if replica.outcome.message
-            else replica.process.returncode != -signal.SIGKILL)
-        if says_more and replica.log and os.path.exists(replica.log):
+        if (replica.is_at_fault and not replica.outcome.known_message and replica.log
+                and os.path.exists(replica.log)):
             with open(replica.log, encoding="utf-8", errors="backslashreplace") as file:
                 lines = collections.deque(file, maxlen=_LOG_LINES)
             # After `keep_log`, this path is a link to the log in the output directory.

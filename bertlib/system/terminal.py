@@ -1,6 +1,7 @@
 """Prepares texts for a terminal. Also raises clear errors if a standard stream is closed or cannot be
 written."""
 
+import errno
 import io
 import os
 import re
@@ -48,38 +49,31 @@ def counted(number, noun):
 
 
 def open_closed_streams():
-    """Replaces the standard streams that were closed when the process started. Reading from the replaced
-    standard input, or writing to the replaced standard output, raises a `StreamError`. Text for the replaced
-    standard error is discarded.
+    """Opens /dev/null in place of the standard streams that were closed when the process started. The
+    standard input is then empty, and text for the standard error is discarded. Writing to the standard output
+    raises an OSError.
 
     Without this function, after `command >&-`, the next file that the process opens would get the descriptor
     of the closed standard output, and all printed text would be written to this file. After `2>&-`, error
     messages would be written to a file of results.
     """
-    if sys.stdin is None:
-        os.open(os.devnull, os.O_RDONLY)  # opens descriptor 0 (the standard input), the lowest free one
-        sys.stdin = io.TextIOWrapper(io.BufferedReader(_ClosedInput()), "utf-8")
-    if sys.stdout is None:
-        sys.stdout = _text(_Output(os.open(os.devnull, os.O_WRONLY), is_closed=True), "utf-8")
-    if sys.stderr is None:
-        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
+    # For the standard output, /dev/null is opened only for reading, so that writing fails.
+    for name, access, mode in (("stdin", os.O_RDONLY, "r"), ("stdout", os.O_RDONLY, "w"),
+                               ("stderr", os.O_WRONLY, "w")):
+        if getattr(sys, name) is None:
+            # `os.open` returns the lowest free descriptor, which is the descriptor of the closed stream.
+            stream = os.fdopen(os.open(os.devnull, access), mode, encoding="utf-8")
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
 
 
 def guard_output():
     """Translates errors of the standard output into `StreamError`s. If the program has replaced `sys.stdout`
     by another object, this object is not changed."""
     stream = sys.stdout
-    if stream is not sys.__stdout__ or stream is None:
-        return
-    try:
-        output = _Output(stream.fileno())
-    except OSError:  # the program itself has closed the descriptor of its standard output
-        output = _Output(os.open(os.devnull, os.O_WRONLY), is_closed=True)
-    sys.stdout = _text(output, stream.encoding, stream.errors, stream.line_buffering)
-
-
-def _text(raw, encoding, errors="strict", line_buffering=False):
-    return io.TextIOWrapper(io.BufferedWriter(raw), encoding, errors, line_buffering=line_buffering)
+    if stream is sys.__stdout__ and stream is not None:
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(_Output(stream.fileno(), "w", closefd=False)),
+                                      stream.encoding, stream.errors, line_buffering=stream.line_buffering)
 
 
 def flush_output():
@@ -96,36 +90,23 @@ def flush_output():
         raise raw.error
 
 
-class _ClosedInput(io.RawIOBase):
-    """The raw stream of the new `sys.stdin` in a process that was started with a closed standard input. Each
-    read raises a `StreamError`."""
-
-    def readable(self):
-        return True
-
-    def readinto(self, buffer):
-        raise StreamError("the standard input is closed. Redirect it from a file or from /dev/null.")
-
-
 class _Output(io.FileIO):
     """The standard output. If a write fails for the first time, an error is raised. After this error, `write`
     discards all text without raising an error. If it raised an error again, Python would keep the text, and
     would try to write it again at exit."""
 
-    def __init__(self, number, is_closed=False):
-        super().__init__(number, "w", closefd=False)
-        self._is_closed, self.error = is_closed, None
+    error = None
 
     def write(self, data):
         if self.error:
             return len(data)
         try:
-            if not self._is_closed:
-                return super().write(data)
-            self.error = StreamError("the standard output is closed. Redirect it to a file or to /dev/null.")
+            return super().write(data)
         except BrokenPipeError:
             self.error = ClosedPipeError(
                 "the standard output cannot be written: the other end of the pipe is closed.")
         except OSError as error:
-            self.error = StreamError(f"the standard output cannot be written: {error.strerror}.")
+            problem = ("is closed. Redirect it to a file or to /dev/null" if error.errno == errno.EBADF
+                       else f"cannot be written: {error.strerror}")
+            self.error = StreamError(f"the standard output {problem}.")
         raise self.error

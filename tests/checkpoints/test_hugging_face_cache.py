@@ -70,13 +70,6 @@ def test_a_model_in_the_cache_is_found_without_network(cache, hub):
     assert hugging_face_cache.describe_snapshot(f"{other}/model.safetensors") == {
         "repository": "org/tiny", "revision": COMMITS[1]}
     assert hugging_face_cache.describe_snapshot(cache) == {}
-    # The oldest models of the Hub have two names: with and without the organization.
-    old = put(cache, "bert-tiny")
-    assert hugging_face_cache.find_snapshot("hf:google-bert/bert-tiny") == old
-    new = put(cache, "google-bert/bert-small")
-    assert hugging_face_cache.find_snapshot("hf:bert-small") == new
-    put(cache, "bert-small", names=["config.json"])
-    assert hugging_face_cache.find_snapshot("hf:bert-small") == new
 
 
 def test_only_needed_files_are_downloaded(cache, hub):

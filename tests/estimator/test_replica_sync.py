@@ -170,8 +170,9 @@ def test_weights_are_given_in_few_runs(limit, runs, monkeypatch):
     (tf.errors.OutOfRangeError(None, None, "end of the input"), False), (ValueError("bad"), True)])
 def test_an_error_of_one_replica_is_raised_and_only_its_own_is_reported(error, is_reported):
     reported = []
-    with pytest.raises(type(error)), replica_sync.reporting_errors(
-            types.SimpleNamespace(report_error=reported.append)):
+    with tf.Graph().as_default():
+        vote = replica_sync.StepVote(types.SimpleNamespace(report_error=reported.append))
+    with pytest.raises(type(error)), vote.reporting_errors():
         raise error
     assert reported == [error] * is_reported
 

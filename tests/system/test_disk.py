@@ -67,13 +67,8 @@ def test_a_limit_on_the_size_of_files(write, tmp_path):
     (errno.ENOSPC, "the disk is full"), (errno.EFBIG, "ulimit -f")])
 def test_what_the_system_says_in_numbers_and_tensorflow_in_words(number, said, tmp_path):
     of_tensorflow = tf.errors.ResourceExhaustedError(None, None, f"{tmp_path}/part; {os.strerror(number)}")
-    of_op = tf.errors.ResourceExhaustedError(
-        None, None, "Graph execution error:\n\nDetected at node 'SaveV2' defined at (most recent call "
-        f"last):\n  File \"x.py\", line 1, in f\nNode: 'SaveV2'\n{tmp_path}/a b.tempstate123; "
-        f"{os.strerror(number)}\n\t [[{{{{node SaveV2}}}}]]")
     for error, name in ((OSError(number, os.strerror(number), "other"), "other"),
-                        (OSError(number, os.strerror(number)), "given"), (of_tensorflow, f"{tmp_path}/part"),
-                        (of_op, f"{tmp_path}/a b")):
+                        (OSError(number, os.strerror(number)), "given"), (of_tensorflow, "given")):
         with pytest.raises(OSError) as raised, files.translate_disk_errors("given", lambda: "All is kept."):
             raise error
         assert str(raised.value).startswith(f"{name} could not be written: ")
@@ -119,7 +114,7 @@ class AtStep(tf.train.SessionRunHook):
 def test_the_graph_that_cannot_be_written_is_no_damaged_checkpoint(tmp_path):
     with largest_file(100), pytest.raises(OSError) as raised:
         Estimator(model_fn, str(tmp_path)).train(endless, steps=1)
-    assert re.match(rf"{tmp_path}/\S+ {TOO_LARGE}.*The last complete checkpoint is none\.", str(raised.value))
+    assert re.match(rf"{tmp_path} {TOO_LARGE}.*The last complete checkpoint is none\.", str(raised.value))
 
 
 @pytest.mark.parametrize("error, strerror", [(tf.errors.OutOfRangeError, errno.EFBIG),
@@ -128,7 +123,7 @@ def test_a_hook_that_cannot_write_is_not_the_end_of_the_input(error, strerror, t
     def fail():
         raise error(None, None, f"{tmp_path}/table; {os.strerror(strerror)}")
 
-    with pytest.raises(OSError, match=rf"{tmp_path}/table could not be written.*The last complete "
+    with pytest.raises(OSError, match=rf"{tmp_path} could not be written.*The last complete "
                        rf"checkpoint is {tmp_path}/model\.ckpt-0\."):
         Estimator(model_fn, str(tmp_path)).train(endless, steps=4, hooks=[AtStep(2, fail)])
 
@@ -168,11 +163,12 @@ def broken_writer(monkeypatch, error):
     monkeypatch.setattr(module._pywrap_events_writer, "EventsWriter", Writer)
 
 
-@pytest.mark.parametrize("error, kind", [(DENIED, tf.errors.PermissionDeniedError), (NO_SPACE, OSError)])
+@pytest.mark.parametrize("error, kind, said", [(DENIED, tf.errors.PermissionDeniedError, "events.out"),
+                                               (NO_SPACE, OSError, "could not be written: the disk is full")])
 def test_events_that_cannot_be_written_end_a_training_in_one_error(
-        error, kind, tmp_path, traces, monkeypatch, caplog):
+        error, kind, said, tmp_path, traces, monkeypatch, caplog):
     broken_writer(monkeypatch, error)
-    with pytest.raises(kind, match="events.out"):
+    with pytest.raises(kind, match=said):
         Estimator(model_fn, str(tmp_path), RunConfig(save_summary_steps=1)).train(endless, steps=50)
     assert not traces and "writer thread error" not in caplog.text
 

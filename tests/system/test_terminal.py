@@ -1,10 +1,8 @@
 """Shown texts: they cannot control a terminal, and they cannot mislead a reader."""
 
-import subprocess
 import sys
 import unicodedata
 
-from helpers import ROOT
 import pytest
 
 from bertlib.system import terminal
@@ -33,22 +31,3 @@ def test_only_controls_formats_separators_and_surrogates_are_escaped():
     # Unicode's own list of characters that change the direction of text.
     assert {character for character in map(chr, range(0x3000)) if unicodedata.bidirectional(character) in (
         "LRE", "LRO", "RLE", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")} <= escaped
-
-
-CLOSED_LATER = """
-import os
-from bertlib.system import terminal
-os.close(1)
-terminal.guard_output()
-try:
-    print("text", flush=True)
-except terminal.StreamError as error:
-    raise SystemExit(str(error))
-"""
-
-
-def test_a_standard_output_that_was_closed_after_the_start_is_reported_in_one_line():
-    done = subprocess.run([sys.executable, "-c", CLOSED_LATER], cwd=ROOT, capture_output=True,
-                          encoding="utf-8")
-    assert done.returncode == 1
-    assert done.stderr == "the standard output is closed. Redirect it to a file or to /dev/null.\n"
