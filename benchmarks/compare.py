@@ -178,14 +178,9 @@ class Inference(Work):
         return {**sizes, "precision": [*precisions, *["bf16 weights"] * ("bf16" in precisions)],
                 "attention": ["sdpa", "eager"]}
 
-    def export(self, side):
-        """Returns the directory of the ONNX file that a program reads.
-
-        The file contains a model with random weights. The first call trains this model for one step.
-
-        Args:
-          side: name of the program, a key of `ONNX`.
-        """
+    def model(self):
+        """Returns the directory of a model with random weights. The first call trains this model for one step,
+        because no program predicts with a head that was never trained."""
         model = os.path.join(self.directory, "random_model")
         if not os.path.exists(model):
             flags = {"task_name": "MRPC", "do_train": True, "data_dir": self.arguments.data_dir,
@@ -194,9 +189,15 @@ class Inference(Work):
                      "output_dir": model}
             run([sys.executable, os.path.join(ROOT, "run_classifier.py"),
                  *(f"--{name}={value}" for name, value in flags.items())])
+        return model
+
+    def export(self, side):
+        """Returns the directory of the ONNX file that a program reads. `side` is the name of the program, a key
+        of `ONNX`."""
         directory = os.path.join(self.directory, side.replace(" ", "_"))
         if not os.path.exists(directory):
-            run([sys.executable, os.path.join(ROOT, "export.py"), f"--model_dir={model}", "--format=onnx",
+            run([sys.executable, os.path.join(ROOT, "export.py"), f"--model_dir={self.model()}",
+                 "--format=onnx",
                  f"--output_dir={directory}", "--compare_examples=1", *ONNX[side]])
         version, = os.listdir(directory)
         return os.path.join(directory, version)
@@ -241,10 +242,8 @@ class Inference(Work):
             return [sys.executable, os.path.join(ROOT, "predict.py"), f"--model_dir={self.export(side)}",
                     f"--input_file={os.path.join(data_dir, 'test.tsv')}", f"--output_file={answers}",
                     f"--batch_size={settings['batch_size']}"]
-        config = self.config()
         name = {"evaluate": "eval", "predict": "predict"}[self.name]
-        return our_script(self.directory, settings["precision"], bert_config_file=config,
-                          vocab_file=self.vocab, data_dir=data_dir,
+        return our_script(self.directory, settings["precision"], output_dir=self.model(), data_dir=data_dir,
                           **{f"do_{name}": True, f"{name}_batch_size": settings["batch_size"]})
 
 
@@ -290,7 +289,7 @@ class FineTuning(Work):
         if side == HUGGING_FACE:
             quality = json.loads(found.output.splitlines()[-1])
         else:
-            output_dir = next(flag.partition("=")[2] for flag in command if flag.startswith("--output_dir="))
+            output_dir = next(flag.partition("=")[2] for flag in command if flag.startswith("--results_dir="))
             with open(os.path.join(output_dir, "eval_results.txt"), encoding="utf-8") as lines:
                 metrics = dict(line.split(" = ") for line in lines)
             quality = {"accuracy": float(metrics["eval_accuracy"]), "F1": float(metrics["eval_f1"])}
@@ -338,10 +337,11 @@ def program(arguments, side, name, **settings):
 
 
 def our_script(directory, precision, **flags):
-    """Returns the command line of run_classifier.py, with a new output directory."""
-    output_dir = tempfile.mkdtemp(prefix="output_", dir=directory)
-    flags = {"task_name": "MRPC", "max_seq_length": LENGTH, "output_dir": output_dir, "precision": precision,
-             **flags}
+    """Returns the command line of run_classifier.py, with a new directory for the results. Without
+    `output_dir`, this is also the directory of the model."""
+    results_dir = tempfile.mkdtemp(prefix="output_", dir=directory)
+    flags = {"task_name": "MRPC", "max_seq_length": LENGTH, "output_dir": results_dir,
+             "results_dir": results_dir, "precision": precision, **flags}
     return [sys.executable, os.path.join(ROOT, "run_classifier.py"),
             *(f"--{name}={value}" for name, value in flags.items())]
 

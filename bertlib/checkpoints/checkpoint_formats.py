@@ -612,8 +612,10 @@ def check_readable(checkpoint, names):
         if name not in checkpoint.shapes:
             continue
         values = checkpoint.read(name)
-        # The comparison is false for NaN.
-        if values.dtype.kind == "f" and not (np.abs(values) <= np.finfo(np.float32).max).all():
+        # The minimum and the maximum need no copy of the values. With NaN, both are NaN, and all comparisons
+        # with NaN are false.
+        limit = np.finfo(np.float32).max
+        if values.dtype.kind == "f" and values.size and not -limit <= values.min() <= values.max() <= limit:
             raise DamagedError(checkpoint.path, f"{checkpoint.path} is damaged: {name} contains values that "
                                "are not finite, or too large for float32.")
 
