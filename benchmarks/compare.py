@@ -179,8 +179,8 @@ class Inference(Work):
                 "attention": ["sdpa", "eager"]}
 
     def model(self):
-        """Returns the directory of a model with random weights. The first call trains this model for one step,
-        because no program predicts with a head that was never trained."""
+        """Returns the directory of a model with random weights. The first call trains this model for one
+        step, because this project does not predict with a head that was never trained."""
         model = os.path.join(self.directory, "random_model")
         if not os.path.exists(model):
             flags = {"task_name": "MRPC", "do_train": True, "data_dir": self.arguments.data_dir,
@@ -192,8 +192,8 @@ class Inference(Work):
         return model
 
     def export(self, side):
-        """Returns the directory of the ONNX file that a program reads. `side` is the name of the program, a key
-        of `ONNX`."""
+        """Returns the directory of the ONNX file that a program reads. `side` is the name of the program, a
+        key of `ONNX`."""
         directory = os.path.join(self.directory, side.replace(" ", "_"))
         if not os.path.exists(directory):
             run([sys.executable, os.path.join(ROOT, "export.py"), f"--model_dir={self.model()}",
