@@ -61,15 +61,3 @@ def test_messages_of_the_list_are_in_the_code():
     found = set(capabilities.list_messages())
     # New messages are not compared: the next `--write` adds them.
     check("messages", lost_messages(stored, found), set(), capabilities.MESSAGES)
-
-
-def test_a_removed_flag_parameter_and_message_would_be_seen():
-    before = {"flags": {"predict": {"Model": {"task": "string = null", "engine": "string = null"}}},
-              "python": {"bertlib.api.load": {"": ["output_dir", "options"]}}}
-    after = {"flags": {"predict": {"Model": {"task": "string = \"\""}}},
-             "python": {"bertlib.api.load": {"": ["output_dir", "task", "options"]}}}
-    assert flatten(before) - flatten(after) == {
-        "flags predict Model task string = null", "flags predict Model engine string = null",
-        "python bertlib.api.load  1 options"}
-    assert lost_messages({"{} is empty. Fill it in.", "--{} is required here."},
-                         {"{} is empty: fill it in."}) == {"--{} is required here."}

@@ -196,22 +196,3 @@ def has_swept(sweep, flags):
     with open(sweep / "sweep.csv", newline="") as table:
         finished = [row["status"] for row in csv.DictReader(table)] == ["finished"] * runs
     return finished and len(list(sweep.glob("runs/*/checkpoint"))) == kept and (sweep / "sweep.html").exists()
-
-
-# --- The table of files ----------------------------------------------------------------------------------
-
-
-def test_a_missing_an_unknown_and_an_optional_file_are_seen(tmp_path):
-    flags = {"do_predict": True, "predictions_format": "jsonl"}
-    required, possible = expected_files("run_swag.py", flags)
-    assert required == {"predict.tf_record", "test_predictions.jsonl"}
-    assert possible == required | {"eval_test", "test_eval_results.json", "test_eval_results.txt"}
-    (tmp_path / "output").mkdir()
-    for name in ("predict.tf_record", "test_predictions.csv", "eval_test"):
-        (tmp_path / "output" / name).touch()
-
-    class Done(object):
-        code, err = 0, ""
-
-    assert find_problem("run_swag.py", Done, flags, tmp_path) == (
-        "missing: ['test_predictions.jsonl'], unknown: ['test_predictions.csv']")
