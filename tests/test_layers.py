@@ -52,10 +52,8 @@ def train(steps=3, rate=0.01, **options):
 
 
 @pytest.mark.parametrize("name, index", [
-    (NAMES[0], -1), (NAMES[1], -1), (NAMES[4], 2), (NAMES[5], None), (NAMES[6], None),
-    ("encoder/layer_11/attention/self/query/bias", 11), ("module/bert/encoder/layer_0/x", 0),
-    ("cls/predictions/transform/dense/kernel", None), ("word_embeddings/x", None),
-    ("encoder/layer_norm/x", None)])
+    (NAMES[1], -1), (NAMES[5], None), ("encoder/layer_11/attention/self/query/bias", 11),
+    ("module/bert/encoder/layer_0/x", 0), ("word_embeddings/x", None), ("encoder/layer_norm/x", None)])
 def test_the_layer_of_a_variable(name, index):
     assert optimization.layer_index(name) == index
 
@@ -108,7 +106,6 @@ def test_frozen_variables_keep_their_values_and_have_no_slots(freeze, count, opt
 
 @pytest.mark.parametrize("options, message", [
     (dict(layer_decay=0.0), "layer_decay=0.0: pass a number above 0"),
-    (dict(layer_decay=1.5), "layer_decay=1.5: pass a number above 0"),
     (dict(layer_decay=float("nan")), "layer_decay=nan: pass a number above 0"),
     (dict(freeze_layers=DEPTH), "freeze_layers=3: the model has 3 layers, and at least one"),
     (dict(freeze_layers=-1), "freeze_layers=-1: the model has 3 layers")])

@@ -58,19 +58,13 @@ def parts(tokenizer, text):
 
 
 @pytest.mark.parametrize("text, expected", [
-    ("Una\u00adffable\u200b!", [("una", "Una"), ("##ffable", "ffable"), ("!", "!")]),
-    ("\ufeffCafe\u0301, CAFÉ", [("cafe", "Cafe\u0301"), (",", ","), ("cafe", "CAFÉ")]),
-    ("x \u0301cafe", [("[UNK]", "x"), ("cafe", "cafe")]),
-    ("cafe歳年", [("cafe", "cafe"), ("[UNK]", "歳"), ("年", "年")]),
+    ("x Una\u00adffable\u200b!", [("[UNK]", "x"), ("una", "Una"), ("##ffable", "ffable"), ("!", "!")]),
     ("한a", [("\u1112", "한"), ("##\u1161\u11ab", "한"), ("##a", "a")]),
-    ("İ" * 10 + "!", [("[UNK]", "İ" * 10), ("!", "!")]),
-    ("una\u200b[MASK]cafe", [("una", "una"), ("[MASK]", "[MASK]"), ("cafe", "cafe")]),
-    ("", [])])
+    ("İ" * 10 + "!", [("[UNK]", "İ" * 10), ("!", "!")])])
 def test_each_token_has_its_place(text, expected):
-    words = ["una", "##ffable", "cafe", "!", ",", "年", "1990", "\u1112", "##\u1161\u11ab", "##a"]
+    words = ["una", "##ffable", "!", "\u1112", "##\u1161\u11ab", "##a"]
     tokenizer = tokenization.FullTokenizer(
-        {token: index for index, token in enumerate(SPECIAL + words)}, never_split=["[MASK]"],
-        max_input_chars_per_word=9)
+        {token: index for index, token in enumerate(SPECIAL + words)}, max_input_chars_per_word=9)
     assert parts(tokenizer, text) == expected
 
 
@@ -185,14 +179,8 @@ def test_an_answer_is_learned_and_found_at_its_place(lower, tmp_path):
 
 
 @pytest.mark.parametrize("context, answer, start", [
-    ("王明在1990年出生，李华在1990年毕业。", "1990年", 14),  # the first occurrence was learned
-    ("in 1901/1999/1901.", "1901", 13),
-    ("Café cafe/cafe\u0301", "cafe", 5),
-    ("王明在2001年出生，李华在1990歳毕业。", "1990歳", 14),  # [UNK]: the whole context was the answer
-    ("\ufeff王明在2001年出生，\xad李华在1990年毕业。\u200b", "1990年", 16),  # removed characters: the same
-    ("서울은 대한민국의 수도이다", "민국", 6),
-    ("กรุงเทพเป็นเมืองหลวง", "เมือง", 11),
-    ("the river is 5\xa0km long", "5\xa0km", 13)])  # was left out of the training
+    ("in 1901/1999/1901.", "1901", 13),  # the published code learns the first occurrence
+    ("王明在2001年出生，李华在1990歳毕业。", "1990歳", 14)])  # [UNK]: the whole context was the answer
 def test_an_answer_is_where_its_answer_start_is(context, answer, start, tmp_path):
     tokenizer = tokenization.FullTokenizer(vocabulary(context.replace("歳", "")))
     learned, found = learn_and_answer(write_question(tmp_path / "file", context, answer, start), tokenizer)

@@ -128,16 +128,8 @@ def test_every_punctuation_character():
 
 @pytest.mark.parametrize(
     "first, last",
-    [
-        (0x3400, 0x4DBF),
-        (0x4E00, 0x9FFF),
-        (0xF900, 0xFAFF),
-        (0x20000, 0x2A6DF),
-        (0x2A700, 0x2B73F),
-        (0x2B740, 0x2B81F),
-        (0x2B820, 0x2CEAF),
-        (0x2F800, 0x2FA1F),
-    ],
+    [(0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F),
+     (0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0x2F800, 0x2FA1F)],
 )
 def test_chinese_blocks(first, last):
     is_chinese = tokenization.BasicTokenizer()._is_chinese_char
@@ -345,18 +337,13 @@ def test_missing_vocabulary(tmp_path):
         ("\n", None, "is empty: pass"),
         (as_file(*SPECIAL).encode() + b"a\xffb\n", None, r":6: byte 0xff at offset \d+ is not UTF-8"),
         (as_file(*SPECIAL).encode("utf-16"), None, ":1: byte 0xff at offset 0 is not UTF-8"),
-        (as_file(*SPECIAL, "", "a"), None, "line 6: the line is blank"),
         (as_file(*SPECIAL, " \t", "a"), None, "line 6: the line is blank"),
         (as_file(*SPECIAL) + "\n\n", None, "line 6: the line is blank"),
-        (as_file(*SPECIAL, "a", "b", "a"), None, "lines 6 and 8: both lines contain 'a'"),
         (as_file(*SPECIAL, "a", " a\u00a0"), None, "lines 6 and 7: both lines contain 'a'"),
         (as_file("a", "[CLS]"), None, r"lacks special tokens that are required: \[PAD\], \[UNK\], \[SEP\]\."),
-        (as_file("[PAD]", "[UNK]", "[SEP]"), None, r"are required: \[CLS\]\."),
         (as_file("[pad]", *SPECIAL[1:]), None, r"are required: \[PAD\]\. "),
         (as_file(*SPECIAL), 4, "has 5 entries.*vocab_size is 4: from line 5 on.*Pass"),
         (as_file(*SPECIAL), 6, "has 5 entries.*vocab_size is 6: the embeddings after line 5 belong.*Pass"),
-        (as_file(*SPECIAL), 24, "has 5 entries.*vocab_size is 24: the embeddings after line 5 belong.*Pass"),
-        (as_file(*SPECIAL), 0, "has 5 entries.*vocab_size is 0"),
     ],
 )
 def test_bad_vocabularies_are_named(write_vocab, content, size, complaint):
@@ -404,11 +391,9 @@ def test_case_of_released_checkpoints(prefix, model, lower_case):
     "checkpoint",
     [
         None,
-        "",
         "bert_model.ckpt",
         "/models/uncased_L-12_H-768_A-12/model.ckpt-1000",
         "/models/my_uncased_L-12_H-768_A-12/bert_model.ckpt",
-        "/models/cased_L-2_H-128_A-2/bert_model.ckpt",
         "/models/uncased/bert_model.ckpt",
     ],
 )

@@ -218,13 +218,9 @@ X, Y = np.float32([1, 2]), np.float32([3, 4])
 
 @pytest.mark.parametrize("input_fn, loss", [
     (lambda: tf.data.Dataset.from_tensors({"x": X}), 1.5),
-    (lambda: tf.data.Dataset.from_tensors(({"x": X}, Y)), 5),
-    (lambda: tf.data.Dataset.from_tensors((X, Y)), 5),
-    (lambda: tensorflow.data.Dataset.from_tensors(({"x": X}, Y)), 5),  # not of compat.v1
-    (lambda: {"x": tf.constant(X)}, 1.5),
-    (lambda: ({"x": tf.constant(X)}, tf.constant(Y)), 5),
-    (lambda: [tf.constant(X), {"y": tf.constant(Y)}], 5),
-], ids=["features", "features-labels", "tensors", "v2-dataset", "constant", "constants", "list"])
+    (lambda: tensorflow.data.Dataset.from_tensors((X, Y)), 5),  # not of compat.v1
+    (lambda: {"x": tf.constant(X)}, 1.5), (lambda: [tf.constant(X), {"y": tf.constant(Y)}], 5),
+], ids=["dataset", "v2-dataset-labels", "tensors", "list"])
 def test_input_fn_gives_a_dataset_or_tensors(counting, input_fn, loss):
     def model_fn(features, labels, mode):
         x = features["x"] if isinstance(features, dict) else features
@@ -234,18 +230,12 @@ def test_input_fn_gives_a_dataset_or_tensors(counting, input_fn, loss):
     assert counting(model_fn=model_fn).evaluate(input_fn, steps=1)["loss"] == loss
 
 
-class InputObject:
-    def __call__(self, params):
-        return {"x": tf.fill([2], float(params["value"]))}
-
-
 @pytest.mark.parametrize("input_fn", [
     lambda params, mode, config: {
         "x": tf.fill([2], params["value"] + (mode != "eval") + config.tf_random_seed - 99)},
     lambda **everything: {"x": tf.fill([2], everything["params"]["value"])},
     functools.partial(lambda size, params: {"x": tf.fill([size], params["value"])}, 2),
-    InputObject(),
-], ids=["all", "kwargs", "partial", "object"])
+], ids=["all", "kwargs", "partial"])
 def test_input_fn_gets_the_arguments_that_it_takes(counting, input_fn):
     assert counting({"value": 5.0}, tf_random_seed=99).evaluate(input_fn, steps=1)["loss"] == 5
 
@@ -370,8 +360,7 @@ def test_a_relative_or_pathlib_model_dir_resumes(tmp_path, monkeypatch):
 # --- A loss that is not finite ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("save_steps, kept, bad", [(1, [0, 1, 2], float("nan")), (3, [0], float("inf")),
-                                                   (2, [0, 2], float("nan"))])
+@pytest.mark.parametrize("save_steps, kept, bad", [(3, [0], float("inf")), (2, [0, 2], float("nan"))])
 def test_a_loss_that_is_not_finite_ends_training_and_reaches_no_checkpoint(counting, save_steps, kept, bad):
     model = counting(model_fn=adding_model, save_checkpoints_steps=save_steps)
     with pytest.raises(NanLossError, match=f"The loss of step 3 is {bad}"):
@@ -401,14 +390,11 @@ def test_a_gradient_that_is_not_finite_under_a_finite_loss_saves_no_weights(tmp_
 # --- Evaluation ---------------------------------------------------------------------------------------
 
 
-def test_evaluation_gives_the_metrics_the_mean_loss_and_the_step(trained):
-    results = trained.evaluate(batches([1.0], [2.0, 2.0, 2.0], [6.0]))
-    assert results == {"loss": pytest.approx(3.0), "mean_x": pytest.approx(13 / 5), "global_step": 3}
-
-
-def test_evaluation_stops_after_the_given_number_of_batches(trained):
-    assert trained.evaluate(batches([1.0], [2.0], [6.0]), steps=2)["loss"] == pytest.approx(1.5)
-    assert trained.evaluate(batches([1.0], [2.0]), steps=5)["loss"] == pytest.approx(1.5)
+@pytest.mark.parametrize("steps", [3, 5, None])
+def test_evaluation_gives_the_metrics_the_mean_loss_and_the_step(trained, steps):
+    values = [[1.0], [2.0, 2.0, 2.0], [6.0], *[[100.0]] * (steps == 3)]
+    assert trained.evaluate(batches(*values), steps) == {
+        "loss": pytest.approx(3.0), "mean_x": pytest.approx(13 / 5), "global_step": 3}
 
 
 def test_evaluation_computes_metrics_of_arrays_from_the_predictions_of_each_batch(trained):
@@ -855,7 +841,6 @@ def test_run_config_replace_changes_a_copy():
 
 
 @pytest.mark.parametrize("mode, fields, missing", [
-    (ModeKeys.TRAIN, ["loss"], "no train_op"), (ModeKeys.TRAIN, ["train_op"], "no loss"),
     (ModeKeys.TRAIN, [], "no loss and no train_op"), (ModeKeys.EVAL, ["predictions"], "no loss"),
     (ModeKeys.PREDICT, ["loss"], "no predictions")])
 def test_a_spec_without_what_its_mode_needs_is_refused(mode, fields, missing):

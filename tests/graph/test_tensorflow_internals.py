@@ -136,21 +136,9 @@ def test_no_other_file_uses_internals_of_tensorflow():
 
 
 @pytest.mark.parametrize(("code", "count"), [
-    ("from tensorflow.python.ops import array_ops", 1),
-    ("def f():\n    import tensorflow.core.protobuf.config_pb2", 1),
-    ("from tensorflow.tsl.profiler.protobuf import xplane_pb2", 1),
+    ("def f():\n    from tensorflow.python.ops import array_ops", 1),
     ("import importlib\nimportlib.import_module('tensorflow.python.util.deprecation')", 1),
-    ("from tf_keras.src.layers import rnn", 1),
-    ("import tensorflow as tf\nimport tensorflow.compat.v1 as tf\nfrom tensorflow.compat import v1", 0),
-    ("def f(op, graph):\n    op._set_attr('a', 1)\n    graph.top()._stack.pop()", 2),
-    ("tf.summary.FileWriterCache._cache.clear()", 1),
-    ("class A(tf.train.Saver):\n    def f(self):\n        return self._last_checkpoints", 1),
-    ("class A:\n    def __init__(self):\n        self._a = 1\n    def f(self, other):\n"
-     "        return other._a + self._a", 0),
-    ("class A(tf.train.Saver):\n    def _our_own(self):\n        pass", 0),
-    ("class A(tf.train.Saver):\n    def f(self):\n        return super()._check_saver_def()", 1),
-    ("class A:\n    def _f(self):\n        pass\nclass B(A):\n    def _f(self):\n        super()._f()", 0),
-    ("pair._replace(a=1)", 0),
+    ("class A(tf.train.Saver):\n    def f(self, op):\n        return self._last_checkpoints, op._graph", 2),
 ])
 def test_the_check_finds_internals(tmp_path, code, count):
     path = tmp_path / "module.py"

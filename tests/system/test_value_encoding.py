@@ -17,8 +17,8 @@ def round_trip(value):
 
 
 @pytest.mark.parametrize("value", [
-    None, True, False, 0, -2**80, 0.1, -0.0, math.inf, "", "é\ud800\0", b"", b"\0\xff", [], (), {},
-    [1, (2, [3])], {"a": 1, 2: "b", (3, None): [4.5]}, (True, False, None, 1.5), [b"one", b"", b"two"]])
+    None, True, 0, -2**80, 0.1, -0.0, math.inf, "é\ud800\0", b"\0\xff", [], (), {},
+    [1, (2, [b"one", b""])], {"a": 1, 2: "b", (3, None): [4.5]}])
 def test_a_plain_value_comes_back_with_its_types(value):
     found = round_trip(value)
     assert found == value and repr(found) == repr(value)
@@ -30,10 +30,8 @@ def test_a_number_that_is_none_comes_back():
 
 @pytest.mark.parametrize("value", [
     np.float32([1, np.nan, -0.0]), np.int64(7), np.zeros([0, 3], np.int32),
-    np.arange(24).reshape(2, 3, 4)[:, ::2], np.array(5.0), np.array(["a", "ßc"]),
-    np.array([b"a", b"b\0"], object), np.array([["x"], ["y"]], object), np.str_("word"), np.bytes_(b"word"),
-    np.array([1.5, 2], ml_dtypes.bfloat16), np.array([], object),
-    np.arange(3, dtype=">i4")], ids=repr)
+    np.arange(24).reshape(2, 3, 4)[:, ::2], np.array(["a", "ßc"]), np.array([[b"a"], [b"b\0"]], object),
+    np.str_("word"), np.array([1.5, 2], ml_dtypes.bfloat16), np.arange(3, dtype=">i4")], ids=repr)
 def test_an_array_comes_back_with_its_dtype_and_bytes(value):
     found = round_trip({"of": [value, value]})["of"]
     for one in found:
@@ -53,8 +51,8 @@ class Named(NamedTuple):
     a: int
 
 
-@pytest.mark.parametrize("value", [object(), {1, 2}, Named(1), [{"a": len}], 1j,
-                                   np.array([object()], object), np.zeros(2, [("a", int)])])
+@pytest.mark.parametrize("value", [Named(1), [{"a": {1, 2}}], np.array([object()], object),
+                                   np.zeros(2, [("a", int)])])
 def test_another_value_is_refused(value):
     with pytest.raises(TypeError, match="Replicas (cannot|can) exchange"):
         value_encoding.encode(value)
@@ -68,10 +66,9 @@ def extension(kind, *items):
 
 
 @pytest.mark.parametrize("message", [
-    b"", b"\0\0", GOOD[:-1], GOOD + b"x", pickle.dumps((1, 2)), b"\x81\x90\1", b"\xc1", b"\x91" * 2000,
+    b"", GOOD[:-1], GOOD + b"x", pickle.dumps((1, 2)), b"\x81\x90\1", b"\x91" * 2000,
     extension(1), extension(0)[:-1], extension(2, [3], [1]), extension(3, "O", [1], b"\0" * 8),
-    extension(3, "<f8", [-1], b"x"), extension(3, "<f8", [2], b"\0" * 8), extension(3, "nope", [], b""),
-    extension(3, "<f8"), extension(9, 1)])
+    extension(3, "<f8", [2], b"\0" * 8), extension(3, "nope", [], b""), extension(9, 1)])
 def test_bytes_that_are_no_message_are_one_kind_of_error(message):
     with pytest.raises(ValueError):
         value_encoding.decode(message)

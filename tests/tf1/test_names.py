@@ -76,8 +76,7 @@ def test_each_dropout_of_a_graph_has_a_mask_of_its_own():
 
 
 @pytest.mark.parametrize("noise_shape",
-                         [[4, 1, 300], [None, 1, None], (4, 1, 300), plain.TensorShape([4, 1, 300]),
-                          np.array([4, 1, 300]), None])
+                         [[4, 1, 300], [None, 1, None], plain.TensorShape([4, 1, 300]), None])
 def test_noise_shape_is_broadcast(noise_shape):
     def build():
         x = tf.ones([4, 5, 300])
@@ -297,15 +296,12 @@ def test_optimize_loss_with_a_named_optimizer(name, optimizer):
 
 
 @pytest.mark.parametrize("options, factor", [
-    (dict(optimizer=plain.train.GradientDescentOptimizer), 1),
     (dict(optimizer=plain.train.GradientDescentOptimizer(0.3)), 3),
     (dict(optimizer=lambda rate: plain.train.GradientDescentOptimizer(rate * 2)), 2),
     (dict(optimizer=lambda: plain.train.GradientDescentOptimizer(0.2), rate=None), 2),
     (dict(rate=lambda: tf.constant(0.2)), 2), (dict(rate=1), 10),
     (dict(learning_rate_decay_fn=lambda rate, step: rate * tf.cast(step, tf.float32), step=3), 3),
-    (dict(gradient_multipliers={"w": 0.5, "v": 0.5}), 0.5),
-    (dict(gradient_multipliers={"w:0": 0.5, "v:0": 0.5}), 0.5),
-    (dict(clip_gradients=0.3), 0.3 / 3), (dict(clip_gradients=100.0), 1),
+    (dict(gradient_multipliers={"w": 0.5, "v:0": 0.5}), 0.5), (dict(clip_gradients=100.0), 1),
     (dict(clip_gradients=lambda pairs: [(gradient * 4, variable) for gradient, variable in pairs]), 4),
     (dict(gradient_multipliers={"w": 100.0, "v": 100.0}, clip_gradients=0.3), 0.1),
     (dict(summaries=["loss", "learning_rate", "gradients", "gradient_norm", "global_gradient_norm"]), 1)])
