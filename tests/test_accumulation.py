@@ -1,21 +1,11 @@
 """Gradient accumulation: a step of several micro-batches has the same result as a step of one large batch."""
 
 import numpy as np
-from numpy.testing import assert_array_equal
 import pytest
 import tensorflow.compat.v1 as tf
 
-from bertlib.graph import graph_keys, randomness
+from bertlib.graph import graph_keys
 import optimization
-
-
-def make_index():
-    """Creates the variable with the index of the micro-batch. A training loop does this before the model."""
-    index = tf.get_variable("micro_batch", shape=[], dtype=tf.int64, initializer=tf.zeros_initializer(),
-                            trainable=False,
-                            collections=[tf.GraphKeys.LOCAL_VARIABLES, optimization.MICRO_BATCH_INDEX])
-    randomness.set_micro_batch(index)
-    return index
 
 
 def initialize(session):
@@ -54,28 +44,6 @@ def test_a_checkpoint_leaves_out_python_objects_without_a_warning(caplog):
         tf.add_to_collection(name, object())
     exported = tf.train.export_meta_graph()
     assert "logged_scalars" in exported.collection_def and not caplog.messages
-
-
-def test_the_sums_grow_by_each_micro_batch_and_are_zero_after_the_step(session):
-    index = make_index()
-    factor, accumulation, train_op = small(steps=3)
-    assert accumulation.steps == 3
-    sums = {variable.op.name: variable for variable in tf.local_variables() if variable is not index}
-    assert set(sums) == {"dense/kernel/accumulated_gradient", "table/accumulated_gradient",
-                         "accumulated_loss", "accumulated_slice_squares"}
-    initialize(session)
-    for _ in range(2):
-        session.run(accumulation.accumulate_op, {factor: 2.0})
-        session.run(accumulation.accumulate_op, {factor: 3.0})
-        found = session.run(sums)
-        assert_array_equal(found["dense/kernel/accumulated_gradient"], np.full([2, 3], 5.0))
-        assert_array_equal(found["table/accumulated_gradient"], [[0, 0], [10, 10], [0, 0], [5, 5]])
-        assert found["accumulated_slice_squares"] == 6 * (2.0**2 + 3.0**2)  # six numbers in three slices
-        assert session.run(index) == 2
-        session.run(train_op, {factor: np.nan})
-        for name, values in session.run(sums).items():
-            assert_array_equal(values, np.zeros_like(values), err_msg=name)  # even after NaN
-        assert session.run(index) == 0
 
 
 def make_a_step_and_begin_another(directory, steps):

@@ -20,7 +20,6 @@ from tensorflow.python.framework import op_def_registry
 from bertlib.estimator.step_config import StepConfig
 from bertlib.graph import kernel_choice, one_dnn, randomness
 from bertlib.graph import native as native_kernels
-from bertlib.graph.recompute_grad import recompute_grad
 import modeling
 import optimization
 
@@ -443,27 +442,6 @@ def test_functions_that_get_no_kernels_use_plain_ops_beside_a_compiled_model(gra
     before = len(graph.get_operations())
     modeling.dropout(modeling.layer_norm(modeling.gelu(modeling.gelu_erf(tf.zeros([2, 4])))), 0.1)
     assert not makers(graph.get_operations()[before:])
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_recomputed_kernels_draw_the_same_masks_and_have_the_same_gradients(mode):
-    def block(inputs, kernel, bias, gamma, beta):
-        kernels = choose(True, tf.float32)
-
-        def mask(shape):
-            return kernels.dropout_mask(inputs, shape, 1.0 - KEEP_PROBABILITY)
-
-        heads = tf.reshape(inputs, [2, 1, 4, 6])
-        attended = kernels.attention(heads, heads, heads, None, mask([2, 1, 4, 4]), KEEP_PROBABILITY)
-        output = kernels.gelu_linear(tf.reshape(attended, [8, 6]), bias, kernel)
-        return kernels.residual_norm(output, bias, inputs, mask([8, 6]), KEEP_PROBABILITY, gamma, beta)
-
-    shapes = {"inputs": [8, 6], "kernel": [6, 6], "bias": [6], **NORM_SHAPES}
-    arrays = {name: np.random.RandomState(1).standard_normal(shape).astype(np.float32)
-              for name, shape in shapes.items()}
-    recomputed = recompute_grad(block)
-    assert_close(differentiate(lambda **arguments: recomputed(*arguments.values()), arrays, mode=mode),
-                 differentiate(block, arrays, mode=mode), 1e-6)
 
 
 # --- Native kernels --------------------------------------------------------------------------------------

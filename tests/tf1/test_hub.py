@@ -34,27 +34,19 @@ def tokens(module, inputs=None):
 # --- A model of this project -----------------------------------------------------------------------------
 
 
-def test_it_computes_what_the_model_computes_and_so_are_its_gradients(module, tiny_model):
-    found = hub.Module(module, trainable=True)
-    outputs = tokens(found)
+def test_it_computes_what_the_model_computes(module, tiny_model):
+    outputs = tokens(hub.Module(module))
     model = modeling.BertModel(modeling.BertConfig.from_dict(tiny.CONFIG), False,
                                *map(tf.constant, hub_modules.inputs().values()))
     expected = {"pooled_output": model.get_pooled_output(), "sequence_output": model.get_sequence_output()}
-    encoder = [variable for variable in tf.trainable_variables() if variable.op.name.startswith("bert/")]
-    theirs = [found.variable_map[variable.op.name] for variable in encoder]
-    gradients = [tf.gradients(tf.reduce_sum(made["pooled_output"]**2), variables)
-                 for made, variables in ((outputs, theirs), (expected, encoder))]
-    gradients = [list(map(tf.convert_to_tensor, of_one)) for of_one in gradients]
     assert outputs["sequence_output"].shape.as_list() == [3, tiny.SEQ_LENGTH, tiny.CONFIG["hidden_size"]]
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
-        tiny.load(session, encoder, tiny_model.weights)
-        ours, wanted = session.run([[outputs, gradients[0]], [expected, gradients[1]]])
-    for name, array in wanted[0].items():
+        tiny.load(session, tf.trainable_variables(), tiny_model.weights)
+        ours, wanted = session.run([outputs, expected])
+    for name, array in wanted.items():
         # The two graphs round in different ways. On CPUs with AVX2, a value near 0 differed by 2e-6.
-        assert_allclose(ours[0][name], array, rtol=1e-4, atol=1e-5)
-    for variable, first, second in zip(encoder, ours[1], wanted[1]):
-        assert_allclose(first, second, rtol=1e-4, atol=1e-5, err_msg=variable.name)
+        assert_allclose(ours[name], array, rtol=1e-4, atol=1e-5)
 
 
 def test_its_tokenizer_is_an_asset_of_it(module, tiny_model):

@@ -191,9 +191,9 @@ def matrix(weights, shape=(None, 3)):
 
 
 @pytest.mark.parametrize("weights, for_each", [
-    ([1, 2, 3, 4, 5, 6], [[1, 2, 3], [4, 5, 6]]), ([[1, 2, 3], [4, 5, 6]], [[1, 2, 3], [4, 5, 6]]),
-    ([1, 2, 3, 4, 5, 6, 7, 8], [[1, 2, 3], [4, 5, 6]]), ([1, 2, 3], [[1, 2, 3], [1, 2, 3]]),
-    ([1, 2], [[1, 1, 1], [2, 2, 2]])], ids=["labels", "two dimensions", "too many", "positions", "examples"])
+    ([[1, 2, 3], [4, 5, 6]], [[1, 2, 3], [4, 5, 6]]), ([1, 2, 3, 4, 5, 6, 7, 8], [[1, 2, 3], [4, 5, 6]]),
+    ([1, 2, 3], [[1, 2, 3], [1, 2, 3]]), ([1, 2], [[1, 1, 1], [2, 2, 2]])],
+    ids=["two dimensions", "too many", "positions", "examples"])
 def test_weights_of_another_length_than_the_labels_count(weights, for_each):
     expected = np.zeros([3, 3])
     np.add.at(expected, (LABELS, PREDICTED), for_each)

@@ -1,5 +1,4 @@
-"""Predicts whether two sentences belong together: TPUEstimator, own encoder and optimizer, sharded records.
-"""
+"""Predicts whether two sentences belong together: TPUEstimator, own optimizer, sharded records."""
 
 import collections
 import os
@@ -85,9 +84,11 @@ def input_fn_builder(pattern, is_training):
 def model_fn_builder(config):
     def model_fn(features, labels, mode, params):
         is_training = mode == tf.estimator.ModeKeys.TRAIN
-        encoder = modeling.Encoder(config, is_training, features["input_ids"], features["input_mask"],
+        model = modeling.BertModel(config, is_training, features["input_ids"], features["input_mask"],
                                    features["segment_ids"])
-        logits = tf.layers.dense(modeling.drop(encoder.pooled, 0.1 if is_training else 0.0), 2, name="same",
+        pooled = tf.contrib.layers.layer_norm(model.get_pooled_output(), scope="same_norm")
+        pooled = tf.nn.dropout(pooled, keep_prob=0.9) if is_training else pooled
+        logits = tf.layers.dense(pooled, 2, name="same",
                                  kernel_initializer=tf.truncated_normal_initializer(stddev=0.02))
         probabilities = tf.nn.softmax(logits)
 
