@@ -89,15 +89,13 @@ def run_bad_inputs(encoder):
 
     whole = {"input_ids": IDS}
     return errors_of([
-        lambda: encoder({**whole, "mask": MASK}), lambda: encoder(IDS[0]), lambda: encoder(IDS[np.newaxis]),
-        lambda: encoder(IDS.repeat(4, 1)), lambda: encoder(IDS[:, :0]), lambda: encoder(IDS + 1000),
-        lambda: encoder(IDS - 1000), lambda: encoder({**whole, "segment_ids": MASK * 2}),
-        lambda: encoder({**whole, "input_mask": MASK * 2}),
+        lambda: encoder({**whole, "mask": MASK}), lambda: encoder(IDS[0]), lambda: encoder(IDS.repeat(4, 1)),
+        lambda: encoder(IDS[:, :0]), lambda: encoder(IDS - 1000),
+        lambda: encoder({**whole, "segment_ids": MASK * 2}),
         lambda: encoder({**whole, "input_mask": MASK[:, :5]}), lambda: encoder(IDS + 0.5),
         lambda: encoder(tf.cast(IDS + 290, tf.bfloat16)), lambda: encoder(IDS.astype(str)),
         lambda: encoder(tf.ragged.constant([[1, 2], [3]])), lambda: encoder(tf.sparse.from_dense(IDS)),
         lambda: unknown_rank(IDS[0]), lambda: unknown_rank(IDS + 1000),
-        lambda: encoder(tf.keras.Input((3, 4), dtype="int32")),
         lambda: encoder(tf.keras.Input((41,), dtype="int32")),
         lambda: fit(functional(encoder), inputs={**INPUTS, "input_ids": IDS + 1000})])
 
@@ -106,7 +104,7 @@ def run_bad_settings(encoder):
     config = encoder.get_config()["config"]
     return errors_of([
         lambda: BertEncoder.from_checkpoint(OUTPUT), lambda: BertEncoder({}), lambda: BertEncoder(None),
-        lambda: BertEncoder(config, dtype="float16"), lambda: BertEncoder(config, dtype="mixed_float16")])
+        lambda: BertEncoder(config, dtype="mixed_float16")])
 
 
 def run_mixed_precision():

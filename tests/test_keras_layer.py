@@ -196,11 +196,10 @@ def test_a_vocabulary_is_not_saved_beside_the_settings_of_another_tokenizer(prog
 # The errors of `run_bad_inputs` and `run_bad_settings` in tests/keras_program.py.
 BAD_INPUTS = [
     "The inputs of BertEncoder are input_ids, and optionally input_mask and segment_ids",
-    *["input_ids must have the shape [batch, length]"] * 2,
+    "input_ids must have the shape [batch, length]",
     *["The sequences in input_ids must have 1 to max_position_embeddings=40 ids. Truncate"] * 2,
-    *["input_ids contains a number that is not in the range 0 to 50."] * 2,
+    "input_ids contains a number that is not in the range 0 to 50.",
     "segment_ids contains a number that is not in the range 0 to 1.",
-    "input_mask contains a number that is not in the range 0 to 1.",
     "input_mask must have the shape of input_ids.",
     "input_ids has the dtype float64, and contains numbers that are not integers",
     "input_ids has the dtype bfloat16, and contains numbers that are not integers or are too large",
@@ -208,13 +207,11 @@ BAD_INPUTS = [
     "input_ids is a RaggedTensor. Pass a dense tensor", "input_ids is a SparseTensor. Pass a dense tensor",
     "Shape of tensor ids [12] is not compatible with expected shape [?,?]",
     "input_ids contains a number that is not in the range 0 to 50.",
-    "input_ids must have the shape [batch, length]",
     "The sequences in input_ids must have 1 to max_position_embeddings=40 ids. Truncate",
     "input_ids contains a number that is not in the range 0 to 50."]
 BAD_SETTINGS = [
     "FileNotFoundError: The directory ", "ValueError: The configuration is not usable: vocab_size is None",
     "ValueError: The configuration is not usable: It is None",
-    "ValueError: BertEncoder cannot compute in float16 with weights in float16. Pass dtype=",
     "ValueError: BertEncoder cannot compute in float16 with weights in float32. Pass dtype="]
 
 

@@ -104,9 +104,8 @@ def test_the_last_of_many_texts_do_not_overtake_the_others(echo, batches):
 
 
 @pytest.mark.parametrize("lengths, first, batch_size, call_tokens, expected", [
-    ([10], 0, 4, 24, (0, 1)), ([10] * 6, 2, 4, 24, (0, 4)),  # no padding: a full batch
+    ([10] * 6, 2, 4, 24, (0, 4)),  # no padding: a full batch
     ([5, 6, 95, 100, 120], 3, 9, 24, (2, 4)),  # 120 would pad both texts
-    ([5, 6, 95, 100, 120], 0, 9, 24, (0, 2)), ([5, 6, 95, 100, 120], 4, 9, 24, (3, 5)),
     ([5, 6, 95, 100, 120], 4, 9, 1000, (0, 5)),  # a call takes longer than the padding
     ([100] * 9, 0, 9, 50, (0, 6))])  # 600 tokens are enough
 def test_a_batch_has_texts_of_similar_length(lengths, first, batch_size, call_tokens, expected):

@@ -95,20 +95,6 @@ def test_files_are_locked_one_by_one(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_only_directories_that_no_process_holds_are_removed(tmp_path):
-    for name in ("new-1", "new-2", "new-3", "other-1"):
-        (tmp_path / name).mkdir()
-        (tmp_path / f"{name}.lock").touch()
-    (tmp_path / "new-4").mkdir()  # without a lock file
-    with locks.lock_file(tmp_path / "new-2"):
-        locks.remove_abandoned(tmp_path, "new-")
-        assert sorted(path.name for path in tmp_path.iterdir()) == [
-            "new-2", "new-2.lock", "new-4", "other-1", "other-1.lock"]
-        assert in_child(lambda: locks.lock_file(tmp_path / "new-2").__enter__())
-    locks.remove_abandoned(tmp_path, "new-")
-    assert (tmp_path / "new-2").exists()  # its lock file is removed when the lock is released
-
-
 def test_a_lock_that_its_holder_removed_meanwhile_is_taken_anew(tmp_path, monkeypatch):
     real, times = locks.fcntl.flock, []
 

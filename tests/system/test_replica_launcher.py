@@ -239,15 +239,6 @@ end("lost", cause=1)
     assert "replica 1 (process" in run(code, 3).message
 
 
-def test_a_crash_without_a_message_shows_the_end_of_the_log(capfd):
-    end = run("if index: 1 / 0\nend('lost', cause=1)")
-    assert end.code == 1 and re.fullmatch(r"error: replica 1 \(process \d+\) ended with exit code 1 and "
-                                          r"without a message; the end of its log is above\.", end.message)
-    err = capfd.readouterr().err
-    assert err.startswith("The end of the log of replica 1 ")
-    assert err.endswith("ZeroDivisionError: division by zero\n")
-
-
 def test_the_end_of_a_log_that_was_moved_is_shown_with_its_path(here, capfd):
     move = "os.rename(me['log'], 'kept.log'); os.symlink(os.path.abspath('kept.log'), me['log'])"
     lines = "[print('line', number, flush=True) for number in range(30)]"
