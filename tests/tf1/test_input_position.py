@@ -99,12 +99,6 @@ class Trained(object):
         self.estimator.train(input_fn, **limit)
         return self.seen[before:]
 
-    def forget_after(self, step):
-        """Makes the checkpoint of a step the newest one, as if the process had been killed after this step.
-        """
-        with open(os.path.join(self.directory, "checkpoint"), "w") as writer:
-            writer.write(f'model_checkpoint_path: "model.ckpt-{step}"\n')
-
 
 @pytest.fixture
 def log(caplog):
@@ -149,14 +143,6 @@ def test_a_damaged_position_is_refused_with_a_remedy_that_works(tmp_path, file, 
         trained.train(shuffled, max_steps=5)
     os.remove(tmp_path / "input_position" / "model.ckpt-4.index")
     trained.train(shuffled, max_steps=5)
-
-
-@pytest.mark.parametrize("input_fn", [shuffled, generated])
-def test_a_run_killed_between_checkpoints_reads_the_same_batches_again(tmp_path, input_fn):
-    killed = Trained(tmp_path)
-    first = killed.train(input_fn, max_steps=8)
-    killed.forget_after(step=6)
-    assert killed.train(input_fn, max_steps=10)[:2] == first[6:]
 
 
 def test_the_input_is_known_again_whatever_else_the_process_made(tmp_path):
