@@ -34,8 +34,6 @@ raise ValueError, 'bad'
 => write `raise ValueError('bad')`
 raise ValueError, 'bad', trace
 => write `raise ValueError('bad').with_traceback(trace)`
-raise 'bad'
-=> write `raise RuntimeError('bad')`
 exec code in space
 => write `exec(code, space)`
 y = `x`
@@ -122,14 +120,6 @@ def f():
   yield 1
   raise StopIteration
 => write `return`
-import inspect
-inspect.getargspec(f).keywords
-=> write `inspect.getfullargspec(f).varkw`
-import inspect
-def f(g):
-  spec = inspect.getfullargspec(g)
-  return spec.keywords
-=> `spec.keywords`: inspect.getfullargspec calls this field varkw; write `spec.varkw`
 thread.isAlive()
 => write `thread.is_alive()`
 if x == 1
@@ -232,16 +222,11 @@ tf.contrib.tpu.RunConfig(cluster=f())
 => write `cluster=None`
 import no_such_package.part
 => no_such_package is neither installed nor in the folder of the file; write `pip install` with
-import modelling
-=> modelling does not exist, but a module with a similar name does; write `modeling`
 from sklearn.externals import joblib
 => write `import joblib`
 import yaml
 yaml.load(f)
 => write `yaml.safe_load(f)`
-import pandas as pd
-table.ix[3]
-=> pandas has no .ix
 '''
 
 
@@ -452,11 +437,11 @@ def test_forks_of_the_tests_have_nothing_that_will_not_run(capsys):
 
 
 def test_notes_do_not_count(tmp_path, capsys):
-    (tmp_path / "run.py").write_text("if x is 'a': pass\n")
+    (tmp_path / "run.py").write_text("import numpy as np\nnp.array(x, copy=False)\n")
     code, lines = check(tmp_path, capsys)
     assert code == 0
-    assert lines[0].endswith("run.py:1: note: `x is 'a'`: the result of `is` with a literal is undefined; "
-                             "write `== 'a'`")
+    assert lines[0].endswith("run.py:2: note: `np.array(x, copy=False)`: this call fails if a copy is "
+                             "needed; write `np.asarray(x)`")
     assert lines[1] == "Nothing found in 1 file; 1 note."
 
 
@@ -480,14 +465,6 @@ def test_files_that_are_no_code_are_told_and_nothing_crashes(tmp_path, capsys):
     assert any("latin.py:3: `xrange`" in line for line in lines)
     assert any("mark.py:2: `xrange`" in line for line in lines)
     assert "1 notebook not read" in lines[-1]
-
-
-def test_a_huge_file_is_not_read(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(checker, "LARGEST", 5_000_000)
-    with open(tmp_path / "data.py", "wb") as file:
-        file.truncate(5_000_001)
-    code, lines = check(tmp_path, capsys)
-    assert code == 0 and lines[0].endswith("data.py: not read: it is larger than 5 MB")
 
 
 def test_an_empty_folder_has_nothing_to_find(tmp_path, capsys):
@@ -539,8 +516,7 @@ def test_the_command_reads_several_paths_as_several_programs(tmp_path, run_comma
     for name, text in (("a/run", "import helper\nprint 'x'\n"), ("a/helper", ""), ("b/run", "xrange(1)\n")):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / f"{name}.py").write_text(text)
-    # A file that belongs to two of the paths is reported only once.
-    paths = [tmp_path / path for path in ("a", "b/run.py", "b")]
+    paths = [tmp_path / path for path in ("a", "b/run.py")]
     code, out, error = run_command(*paths)
     first, second, summary = out.splitlines()
     assert (code, error) == (1, "")
@@ -612,12 +588,8 @@ def test_an_import_is_reported_exactly_if_it_fails(statement, tmp_path, capsys):
 
 def test_imports_that_are_not_checked_are_listed(tmp_path, capsys):
     (tmp_path / "run.py").write_text(
-        "import importlib\nimport scipy\nname = input()\nimportlib.import_module(name)\n"
-        "importlib.import_module('scipy.sparse')\ndef f():\n  import no_such_package_either\n")
+        "import scipy\ndef f():\n  import no_such_package_either\n")
     code, lines = check(tmp_path, capsys)
     assert code == 0
-    note, summary = lines
-    assert note.endswith("run.py:4: note: `importlib.import_module(name)`: the checker does not follow this "
-                         "import")
-    assert summary == ("Nothing found in 1 file; 1 note; imports not checked: no_such_package_either (not "
-                       "installed), scipy.")
+    assert lines == ["Nothing found in 1 file; imports not checked: no_such_package_either (not installed), "
+                     "scipy."]

@@ -5,28 +5,25 @@ written.
 """
 
 import ast
-import functools
 import re
 import sys
 
 import numpy as np
 
 import tf1
-from tf1._check import modules, rules
+from tf1._check import rules
 from tf1._check.rules import NUMPY, PACKAGE, PYTHON2, PYTHON3, TENSORFLOW, shortened
 
 _VIEWS = {"keys", "values", "items"}
 _ITERATORS = {"builtins.map": "map(…)", "builtins.filter": "filter(…)", "builtins.zip": "zip(…)"}
 _RANGES = ("builtins.range", "builtins.xrange")
 _LIST_METHODS = {"append", "extend", "insert", "pop", "remove", "reverse", "sort"}
-_BYTE_CODECS = {"hex", "base64", "zlib", "bz2", "rot13", "string_escape", "string-escape"}
 _STACKS = "numpy.vstack numpy.hstack numpy.dstack numpy.stack numpy.concatenate numpy.column_stack"
 _ARRAYS = f"{_STACKS} numpy.array numpy.asarray tf.constant tf.convert_to_tensor"
 _TENSORS = """
     tf.argmax tf.cast tf.equal tf.reduce_mean tf.reduce_sum tf.squeeze tf.to_float tf.to_int32 tf.nn.sigmoid
     tf.nn.softmax
 """
-_DIGESTS = "hashlib.md5 hashlib.sha1 hashlib.sha224 hashlib.sha256 hashlib.sha384 hashlib.sha512"
 # {name of a function of tf.logging: name of the corresponding level}
 _LOGS = {"warning": "WARN", **{name: name.upper() for name in ("debug", "error", "fatal", "info", "warn")}}
 
@@ -240,16 +237,10 @@ def texts(call, names):
     if call.method == "decode" and (
             _is_text(call.receiver) or names.called(call.receiver) == "builtins.str"):
         yield wrong(call, PYTHON2, "a str has no decode", f"`{written(call.receiver)}`")
-    elif call.method in ("encode", "decode") and isinstance(call.first, ast.Constant) and (
-            call.first.value in _BYTE_CODECS):
-        yield wrong(call, PYTHON2, "this is not an encoding of text",
-                    f"`codecs.{call.method}({written(call.receiver)}, {written(call.first)})`")
     elif names.called(call.node.func) == "codecs.getwriter" and call.first and names.of(call.first) in (
             "sys.stdout", "sys.stderr"):
         yield wrong(call, PYTHON2, f"{written(call.first)} takes text",
                     f"`{written(call.node.func)}({written(call.first)}.buffer)`")
-    elif call.name in _DIGESTS.split() and _is_text(call.first):
-        yield wrong(call, PYTHON2, "this function takes bytes, not text", f"`b{written(call.first)}`")
 
 
 def files(call, names):
@@ -268,12 +259,6 @@ def _mode(call):
     return mode.value if _is_text(mode) else ""
 
 
-def raised(node, names):
-    if _is_text(node.exc):
-        yield wrong(node, PYTHON2, "only an exception can be raised, not a "
-                                   "str", f"`raise RuntimeError({written(node.exc)})`")
-
-
 def generators(function, names):
     """Reports `raise StopIteration` in a generator."""
     inside = list(function.body)
@@ -287,34 +272,12 @@ def generators(function, names):
                 yield node, PYTHON3, f"`{written(node)}` in a generator is an error since 3.7", "`return`"
 
 
-def literals(node, names):
-    for operator, right in zip(node.ops, node.comparators):
-        if isinstance(operator, (ast.Is, ast.IsNot)) and isinstance(right, ast.Constant) and (
-                type(right.value) in (str, bytes, int, float)):
-            sign = "==" if isinstance(operator, ast.Is) else "!="
-            yield wrong(node, PYTHON3, "the result of `is` with a literal is undefined",
-                        f"`{sign} {written(right)}`", True)
-
-
 # --- Packages --------------------------------------------------------------------------------------------
-
-
-@functools.cache
-def _sums_generators():
-    """Returns whether the installed NumPy still accepts np.sum(generator)."""
-    try:
-        return np.sum(number for number in [1, 2]) == 3
-    except TypeError:
-        return False
 
 
 def arrays(call, names):
     """Reports calls of NumPy functions that can fail with newer versions of NumPy."""
-    of_generator = isinstance(call.first, ast.GeneratorExp)
-    if call.name == "numpy.sum" and of_generator and not _sums_generators():
-        yield wrong(call, NUMPY, "np.sum does not accept a generator",
-                    f"`sum({ast.unparse(call.first)[1:-1]})`")
-    elif call.name in _STACKS.split() and of_generator:
+    if call.name in _STACKS.split() and isinstance(call.first, ast.GeneratorExp):
         yield wrong(call, NUMPY, "this function does not accept a generator",
                     f"`{written(call.node.func)}([{ast.unparse(call.first)[1:-1]}])`")
     elif call.name == "numpy.fromstring" and len(call.args) < 4 and call.keyword("sep") is None:
@@ -331,34 +294,13 @@ def arrays(call, names):
                    "`allow_pickle=True` as well")
 
 
-def indexers(node, names):
-    """Reports the attribute `ix` of a DataFrame, which pandas has removed."""
-    if getattr(node.value, "attr", None) == "ix" and names.imports("pandas"):
-        yield wrong(node, PACKAGE, "pandas has no .ix", "`.loc[…]`, or `.iloc[…]` for positions")
-
-
-def tables(call, names):
-    """Reports methods and arguments that pandas has removed."""
-    if call.method == "as_matrix" and names.imports("pandas"):
-        yield wrong(call, PACKAGE, "pandas has no as_matrix", f"`{written(call.receiver)}.to_numpy()`")
-    elif call.method == "append" and (names.called(call.receiver) or "").startswith(
-            ("pandas.DataFrame", "pandas.read_")):
-        yield wrong(call, PACKAGE, "a DataFrame has no append", f"`pd.concat([{written(call.receiver)}, …])`")
-    elif call.name.startswith("pandas.read_") and call.keyword("error_bad_lines"):
-        yield call.node, PACKAGE, "`error_bad_lines` is gone", '`on_bad_lines="skip"`'
-
-
 def others(call, names):
-    """Reports calls of json, yaml and gensim that fail with the versions of today. Such a call passes an
-    argument that was removed or renamed, or lacks an argument that is now required."""
+    """Reports calls of json with an argument that was removed, and calls of yaml without an argument that is
+    now required."""
     if call.name in ("json.load", "json.loads", "json.dump", "json.dumps") and call.keyword("encoding"):
         yield wrong(call, PYTHON3, "json functions have no argument encoding", "the call without `encoding=`")
     elif call.name == "yaml.load" and len(call.args) == 1 and not call.node.keywords:
         yield wrong(call, PACKAGE, "this function needs a Loader", f"`yaml.safe_load({written(call.first)})`")
-    elif call.name.startswith("gensim.models.") and call.name.endswith(("Word2Vec", "Doc2Vec", "FastText")):
-        for old, new in (("size", "vector_size"), ("iter", "epochs")):
-            if call.keyword(old):
-                yield call.node, PACKAGE, f"`{old}=` has another name in gensim 4", f"`{new}=`"
 
 
 def refused(call, names):
@@ -422,17 +364,6 @@ def variable_ops(constant, names):
                "`python -m tf1 --reference_variables` in the command line", True)
 
 
-def argument_specs(node, names):
-    """Reports uses of the field `keywords` in results of `inspect.getargspec`. In results of
-    `inspect.getfullargspec`, the field is called `varkw`."""
-    function = names.called(node.value) if node.attr == "keywords" else None
-    if function in ("inspect.getargspec", "inspect.getfullargspec"):
-        instead = written(node).removesuffix("keywords").replace("getargspec", "getfullargspec")
-        only_note = function == "inspect.getargspec" and sys.version_info < (3, 11)
-        yield wrong(node, PYTHON3, "inspect.getfullargspec calls this field varkw", f"`{instead}varkw`",
-                    only_note)
-
-
 def names_in_graphs(call, names):
     """Reports look-ups of ops or tensors whose names were chosen by TensorFlow and not by the program."""
     literal = names.scope.value(call.first)
@@ -448,18 +379,11 @@ def names_in_graphs(call, names):
                     '`tf.identity(x, name="…")` where the tensor is made, and look up that name here', True)
 
 
-def imports_by_name(call, names):
-    """Notes imports of modules that are not installed, or whose names only the running program knows."""
-    if call.name in ("importlib.import_module", "builtins.__import__") and call.first and not (
-            _is_text(call.first) and modules.not_installed(call.first.value) is None):
-        yield wrong(call, PACKAGE, "the checker does not follow this import", "", True)
-
-
-RULES = {Call: (old_methods, lists_in_calls, divisions, orders, texts, files, arrays, tables, others, refused,
-                levels, names_in_graphs, imports_by_name),
-         ast.Subscript: (lists_no_more, divisions, prints, indexers), ast.BinOp: (lists_no_more, prints),
-         ast.Attribute: (prints, argument_specs), ast.Expr: (prints,), ast.Compare: (literals,),
-         ast.Constant: (variable_ops,), ast.Raise: (raised,), ast.FunctionDef: (generators, metrics)}
+RULES = {Call: (old_methods, lists_in_calls, divisions, orders, texts, files, arrays, others, refused, levels,
+                names_in_graphs),
+         ast.Subscript: (lists_no_more, divisions, prints), ast.BinOp: (lists_no_more, prints),
+         ast.Attribute: (prints,), ast.Expr: (prints,), ast.Constant: (variable_ops,),
+         ast.FunctionDef: (generators, metrics)}
 
 
 def problems(node, names):

@@ -11,7 +11,6 @@ from tf1._check import modules, syntax
 from tf1._check.reader import Reader
 from tf1._check.rules import PYTHON2
 
-LARGEST = 16_000_000  # size in bytes; larger files are not read
 # Matches the names of files that a program imports only under Python 2, such as compat_py2. In these files,
 # code of Python 2 is expected, so findings of the kind PYTHON2 are not reported.
 _FOR_PYTHON2 = re.compile(r"(?:^|_)py(?:thon)?_?2(?:_|$)")
@@ -36,38 +35,21 @@ def findings(path, text, fork):
     return sorted({(finding.line, finding.what): finding for finding in found}.values())
 
 
-def _content(path):
-    """Reads a file. Returns (bytes, None), or (None, the reason why the file is not read)."""
-    try:
-        if not os.path.isfile(path):
-            return None, "it is not a file, or it is a broken link"
-        if os.path.getsize(path) > LARGEST:
-            return None, f"it is larger than {LARGEST // 1_000_000} MB"
-        return pathlib.Path(path).read_bytes(), None
-    except OSError as error:
-        return None, error.strerror
-
-
-def _texts(paths, unread, seen):
-    """Reads files.
-
-    Args:
-      paths: the files.
-      unread: list of (path, reason). This function adds the files that cannot be read.
-      seen: set of real paths. Files in this set are left out, and the files that were read are added to it.
+def _texts(paths, unread):
+    """Reads files. Adds the files that cannot be read to `unread`, a list of (path, reason).
 
     Returns:
       {path: (code of the file, findings about the encoding of the file)}.
     """
     texts = {}
     for path in paths:
-        content, reason = _content(path)
-        real = os.path.realpath(path)
-        if content is None:
-            unread.append((path, reason))
-        elif real not in seen:
-            texts[path] = syntax.decoded(content)
-            seen.add(real)
+        try:
+            if os.path.isfile(path):
+                texts[path] = syntax.decoded(path.read_bytes())
+            else:
+                unread.append((path, "it is not a file, or it is a broken link"))
+        except OSError as error:
+            unread.append((path, error.strerror))
     return texts
 
 
@@ -88,9 +70,9 @@ def check(*roots):
     for root in roots:
         if not root.exists():
             raise FileNotFoundError(f"there is no file or folder {root}")
-    total, seen = _Total(), set()
+    total = _Total()
     for root in roots:
-        _check_program(root, total, seen)
+        _check_program(root, total)
     for path, reason in total.unread:
         print(f"{path}: not read: {reason}")
     print(_summary(total))
@@ -122,14 +104,13 @@ class _Total:
     kinds: collections.Counter = dataclasses.field(default_factory=collections.Counter)
 
 
-def _check_program(root, total, seen):
-    """Prints the findings in a file or folder and adds them to the counts in `total`. Files whose real path
-    is in `seen` are left out."""
+def _check_program(root, total):
+    """Prints the findings in a file or folder and adds them to the counts in `total`."""
     if root.is_dir():
         paths, notebooks, unread = modules.python_files(root)
     else:
         paths, notebooks, unread = [root], 0, []
-    texts = _texts(paths, unread, seen)
+    texts = _texts(paths, unread)
     fork = modules.Fork(root if root.is_dir() else root.parent,
                         {path: text for path, (text, _) in texts.items()})
     for path, (text, byte_findings) in texts.items():

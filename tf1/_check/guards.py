@@ -13,23 +13,28 @@ import platform
 import re
 import sys
 
-# A condition is evaluated only if it consists of these nodes and calls. They are enough for conditions on the
-# Python version.
+# A condition is evaluated only if it consists of these nodes, names and attributes. They are enough for
+# conditions on the Python version.
 _NODES = "Expression Compare Constant Name Attribute Subscript Slice Tuple List Call UnaryOp USub Load"
-_CALLED = {"int", "str", "float", "tuple", "platform.python_version", "sys.version.startswith",
-           "platform.python_version().startswith", "six.PY2", "six.PY3"}
+_NAMES = {"sys", "platform", "builtins.int", "builtins.str", "builtins.float", "builtins.tuple"}
 _ATTRIBUTES = "version version_info major minor hexversion python_version startswith"
 _VERSION_3 = re.compile(r"_?(?:is_?)?(?:py|python)_?([23])", re.IGNORECASE)
 
 
-def truth(test, scope):
+def truth(test, scope, without_tpus=False):
     """Returns whether a condition is true for the Python that runs the checker. Returns None if the condition
-    depends on more than the version of Python."""
+    depends on more than the version of Python.
+
+    Args:
+      test: the condition.
+      scope: scopes.Scope.
+      without_tpus: whether to assume that the program runs without TPUs.
+    """
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        operand = truth(test.operand, scope)
+        operand = truth(test.operand, scope, without_tpus)
         return None if operand is None else not operand
     if isinstance(test, ast.BoolOp):
-        values = [truth(value, scope) for value in test.values]
+        values = [truth(value, scope, without_tpus) for value in test.values]
         # `decides` is the value that is enough to know the result: one true value makes an `or` true, and one
         # false value makes an `and` false.
         decides = isinstance(test.op, ast.Or)
@@ -38,6 +43,8 @@ def truth(test, scope):
         return None if None in values else not decides
     if isinstance(test, ast.Constant):
         return bool(test.value)
+    if without_tpus and (value := _value_without_tpus(test)) is not None:
+        return value
     if isinstance(test, (ast.Name, ast.Attribute)):
         name = test.id if isinstance(test, ast.Name) else test.attr
         if match := _VERSION_3.fullmatch(name):
@@ -48,16 +55,25 @@ def truth(test, scope):
     return _version_test(test, scope)
 
 
+def _value_without_tpus(test):
+    """Returns the value that a name such as `use_tpu`, or its comparison with None, has without TPUs. Returns
+    None for any other condition."""
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and _value_without_tpus(test.left) is False:
+        is_none = getattr(test.comparators[0], "value", "") is None
+        return isinstance(test.ops[0], (ast.Is, ast.Eq)) if is_none else None
+    name = test.slice if isinstance(test, ast.Subscript) else test  # as in params["use_tpu"]
+    name = getattr(name, "id", getattr(name, "attr", getattr(name, "value", "")))
+    return False if isinstance(name, str) and "tpu" in name.lower().split("_") else None
+
+
 def _version_test(test, scope):
     if ast.unparse(test) in ("str is bytes", "bytes is str", "str == bytes", "bytes == str"):
         return False
     names = {scope.resolve(node)[0] for node in ast.walk(test) if isinstance(node, ast.Name)}
-    calls = {ast.unparse(node.func) for node in ast.walk(test) if isinstance(node, ast.Call)}
     attributes = {node.attr for node in ast.walk(test) if isinstance(node, ast.Attribute)}
-    known = calls <= _CALLED and attributes <= set(_ATTRIBUTES.split()) and all(
+    is_known = attributes <= set(_ATTRIBUTES.split()) and all(
         isinstance(node, ast.cmpop) or type(node).__name__ in _NODES.split() for node in ast.walk(test))
-    modules = {"sys", "platform"}
-    if not known or not names & modules or not names <= modules | {f"builtins.{name}" for name in _CALLED}:
+    if not is_known or not names & {"sys", "platform"} or not names <= _NAMES:
         return None
     try:
         # The checks above accept only expressions about the version of Python, so eval is safe.
@@ -65,24 +81,6 @@ def _version_test(test, scope):
         return bool(eval(code, {"sys": sys, "platform": platform}))
     except Exception:
         return None
-
-
-def for_tpus(test):
-    """Returns True if a condition holds only with TPUs, False if it holds only without TPUs, else None."""
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        operand = for_tpus(test.operand)
-        return None if operand is None else not operand
-    if isinstance(test, ast.BoolOp):
-        values = {for_tpus(value) for value in test.values}
-        decisive = values - {None} if isinstance(test.op, ast.And) else values
-        return decisive.pop() if len(decisive) == 1 else None
-    if isinstance(test, ast.Compare) and len(test.ops) == 1 and for_tpus(test.left):
-        is_none = getattr(test.comparators[0], "value", "") is None
-        same = isinstance(test.ops[0], (ast.Is, ast.Eq))
-        return not same if is_none and (same or isinstance(test.ops[0], (ast.IsNot, ast.NotEq))) else None
-    name = test.slice if isinstance(test, ast.Subscript) else test  # as in params["use_tpu"]
-    name = getattr(name, "id", getattr(name, "attr", getattr(name, "value", "")))
-    return True if isinstance(name, str) and "tpu" in name.lower().split("_") else None
 
 
 def tested_names(test):

@@ -1,7 +1,6 @@
 """Checks that modules and names exist in TensorFlow, NumPy, other packages, or the program itself."""
 
 import collections
-import difflib
 import functools
 import importlib
 import itertools
@@ -14,7 +13,6 @@ import warnings
 
 import tf1
 from tf1._run import modules as program_modules
-from tf1._run import ours
 
 _DEFINITION = re.compile(r"^\s*def (\w+)", re.MULTILINE)
 _FROM_PACKAGE = re.compile(r"^\s*from \.*([\w.]+) import ([^#\n]+)", re.MULTILINE)
@@ -131,7 +129,7 @@ class Fork:
             if (folder / ".git").exists() or not _has_python_files(above):
                 break  # `folder` is the top folder of the program, so `above` is outside of it
             self._above.append(above)
-        self.methods, self._parts, self._changes_path, self._stars = set(), set(), False, {}
+        self.methods, self._parts, self._changes_path = set(), set(), False
         for text in files.values():
             self.methods.update(_DEFINITION.findall(text))
             self._changes_path |= "sys.path" in text
@@ -151,23 +149,6 @@ class Fork:
         if name not in self._homes and any(_is_module(folder, name) for folder in self._above):
             self._homes[name].update(self._above)
         return name in self._homes
-
-    def near_module(self, name):
-        """Returns the module of the program, or of this project, whose name is most similar; None if there is
-        no similar name."""
-        return next(iter(difflib.get_close_matches(name, [*self._homes, *ours.MODULES], 1, 0.8)), None)
-
-    def is_called(self, package):
-        """Returns whether a missing package is probably the checked folder under another name.
-
-        A program may import modules of its own folder from a package, but the folder may have been renamed.
-        This is assumed if the folder contains all modules that the program imports from the package, and if
-        one of two conditions holds: the program imports more than one module from the package, or the name of
-        the folder contains the name of the package.
-        """
-        used = {name for owner, name in self._parts if owner == package}
-        return bool(used) and all(self._root in self._homes.get(name, ()) for name in used) and (
-            len(used) > 1 or package.lower() in self._root.resolve().name.lower())
 
     def is_only_beside(self, name, path):
         """Returns whether a module is in the package of the given file and in no other folder.
@@ -225,12 +206,9 @@ class Fork:
           stars: names of the modules that are imported with `import *`.
           name: the name.
         """
-        stems = frozenset(star.split(".")[-1] for star in stars)
-        if stems and (stems, name) not in self._stars:
-            bound = re.compile(rf"^\s*(?:{name}\s*=|def {name}\b|from .* import .*\b{name}\b)", re.M)
-            self._stars[stems, name] = any(path.stem in stems and bound.search(text)
-                                           for path, text in self._files.items())
-        return self._stars.get((stems, name), False)
+        stems = {star.split(".")[-1] for star in stars}
+        bound = re.compile(rf"^\s*(?:{name}\s*=|def {name}\b|from .* import .*\b{name}\b)", re.M)
+        return any(path.stem in stems and bound.search(text) for path, text in self._files.items())
 
 
 def _is_module(folder, name):

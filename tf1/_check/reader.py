@@ -8,7 +8,7 @@ import sys
 
 from tf1._check import calls, modules, rules
 from tf1._check.calls import written
-from tf1._check.guards import exceptions, for_tpus, tested_names, truth
+from tf1._check.guards import exceptions, tested_names, truth
 from tf1._check.rules import NUMPY, PACKAGE, PYTHON2, PYTHON3, TENSORFLOW, Finding
 from tf1._check.scopes import FUNCTIONS, Scope, canonical
 
@@ -104,12 +104,12 @@ class Reader(ast.NodeVisitor):
         holds = truth(node.test, self._scope)
         self.visit(node.test)
         certain = holds is not None or "__main__" in ast.unparse(node.test)
-        tpus = for_tpus(node.test)
+        without_tpus = truth(node.test, self._scope, without_tpus=True)
         with self._inside(_known=self._known | tested_names(node.test),
                           _runs_at_import=self._runs_at_import and certain):
             for value, branch in ((True, body), (False, orelse)):
                 if holds in (value, None):
-                    with self._inside(_on_tpus=self._on_tpus or tpus is value):
+                    with self._inside(_on_tpus=self._on_tpus or without_tpus is (not value)):
                         self._block(branch)
 
     def visit_If(self, node):
@@ -237,22 +237,16 @@ class Reader(ast.NodeVisitor):
             self._packages.add(missing)
             self._import_missing(node, missing, full, statement)
 
-    def _import_missing(self, node, root, full, statement):
+    def _import_missing(self, node, missing, full, statement):
         """Reports the first import of a package or module that is not installed."""
-        package = next((rules.PACKAGES[name] for name in (full, root) if name in rules.PACKAGES), None)
-        is_renamed = package is None and self._fork.is_called(root)
-        if is_renamed:
-            problem = "is not installed; it may be another name of the checked folder"
-            instead = "PYTHONPATH=… with the folder above the checked folder"
-        elif package:
+        package = next((rules.PACKAGES[name] for name in (full, missing) if name in rules.PACKAGES), None)
+        if package:
             problem, instead = "is not installed", f"`pip install {package}` in a shell"
-        elif near := self._fork.near_module(root):
-            problem, instead = "does not exist, but a module with a similar name does", f"`{near}`"
         else:  # no advice to `pip install`: on PyPI, anybody may own a package with this name
             problem = "is neither installed nor in the folder of the file"
             instead = ("`pip install` with the package of this module, or PYTHONPATH=… with the folder that "
                        "contains the module")
-        self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} {problem}", instead, is_renamed)
+        self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {missing} {problem}", instead)
 
     def _import_beside(self, node, module, full, statement):
         """Checks an import of a module of the program.

@@ -34,7 +34,6 @@ _EXPRESSIONS = (
      "another name"),
 )
 _TUPLE_PARAMETER = re.compile(r"^\s*def\s+\w+\s*\((?:[^()]*,)?\s*(\([\w\s,]+\))")
-_MOST_MENDED = 20  # largest number of lines of a file that are replaced by `pass`
 
 
 def decoded(content):
@@ -50,12 +49,7 @@ def decoded(content):
                 line, SYNTAX,
                 "the file is not UTF-8, and it does not begin with a line that names its encoding",
                 "the file again, as UTF-8 (with `iconv -f GB18030 -t UTF-8`, or `-f latin-1`)"))
-    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        found.append(Finding(line, SYNTAX, "the file contains null bytes", "the file again, as UTF-8"))
-        text = text.replace("\0", " ")
-    return text, found
+    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n"), found
 
 
 def without_strings(text):
@@ -210,38 +204,6 @@ class _Repair:
         self.emit(start, PYTHON2, f"`{shortened(old)}`: {what}", f"`{shortened(new)}`")
         return start, end, new
 
-    def mend(self, error):
-        """Changes the text at a line that Python 3 cannot parse. Returns whether this was possible.
-
-        If tabs and spaces are mixed, the tabs are expanded. If an indented block is missing, `pass` is added.
-        Otherwise, `pass` is written instead of the line.
-        """
-        lines = self.text.split("\n")
-        number = min(error.lineno or 1, len(lines)) - 1
-        if isinstance(error, TabError):
-            self.text = self.text.expandtabs(8)
-            self.found.append(Finding(number + 1, PYTHON2, "tabs and spaces are mixed",
-                                      "spaces only (`expand -t 8 file.py`)"))
-            return "\t" in "\n".join(lines)
-        if not any(finding.kind == SYNTAX for finding in self.found):
-            instead = "`pass` before it" if "indented block" in error.msg else "it in Python 3"
-            what = f"Python 3 does not parse this: {error.msg}"
-            self.found.append(Finding(number + 1, SYNTAX, what, instead))
-        if error.msg.startswith("expected an indented block") and number:
-            if lines[number - 1].strip() and not lines[number - 1].lstrip().startswith("#"):
-                return False
-            # `pass` is the block that was missing. A block must be indented more than the line above it, and
-            # 100 spaces are more than any usual indent.
-            lines[number - 1] = " " * 100 + "pass"
-        elif lines[number].strip() in ("", "pass"):
-            return False
-        else:
-            indent = len(lines[number]) - len(lines[number].lstrip())
-            lines[number] = " " * indent + "pass"
-        self.text = "\n".join(lines)
-        return True
-
-
 def _is_one_bracket(masked):
     """Returns whether a text is only one pair of brackets with its contents, as in print (x)."""
     closing = next((index for index, depth in enumerate(_depths(masked)) if not depth), None)
@@ -253,20 +215,23 @@ def parsed(text):
 
     Returns:
       (tree, findings). `tree` is an ast.Module, or None if the text cannot be parsed even after replacements.
-      `findings` is a list with a Finding for each replacement.
+      `findings` is a list with a Finding for each replacement, and for the error of the parser.
     """
-    repair = _Repair(text)
-    for attempt in range(_MOST_MENDED):
+    repair, is_repaired = _Repair(text), False
+    while True:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # hides warnings, for example about "\d" or `x is 1`
                 return ast.parse(repair.text), repair.found
-        except SyntaxError as error:
-            if not attempt:
-                repair.expressions()
-                repair.statements()
-                if repair.found:
-                    continue
-            if not repair.mend(error):
-                break
-    return None, repair.found
+        except TabError as error:
+            repair.found.append(Finding(error.lineno, PYTHON2, "tabs and spaces are mixed",
+                                        "spaces only (`expand -t 8 file.py`)"))
+            repair.text = repair.text.expandtabs(8)
+        except (SyntaxError, ValueError) as error:  # a ValueError reports a null byte
+            if is_repaired:
+                what = f"Python 3 does not parse this: {getattr(error, 'msg', error)}"
+                line = getattr(error, "lineno", None) or 1
+                return None, [*repair.found, Finding(line, SYNTAX, what, "it in Python 3")]
+            repair.expressions()
+            repair.statements()
+            is_repaired = True
