@@ -43,8 +43,6 @@ _OTHER_WEIGHTS = "*.safetensors", "*.safetensors.index.json", file_names.RECORD
 _INPUTS = "input_ids", "input_mask", "segment_ids"
 # Maps the compute dtype of a Keras dtype policy to the value of BertModel's argument `precision`.
 _PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
-# {dtype: the smallest positive integer n for which n + 1 cannot be represented exactly}
-_FIRST_INEXACT = {tf.bfloat16: 2**8, tf.float16: 2**11, tf.float32: 2**24, tf.float64: 2**53}
 # For the weight `global_step`, only the value of the first replica is used. Keras 3 needs this setting as a
 # str, and tf_keras needs it as a tf.VariableAggregation. The code recognizes Keras 3 by tf.keras.ops, which
 # tf_keras does not have.
@@ -83,8 +81,7 @@ class BertEncoder(tf.keras.layers.Layer):
         Raises:
           ValueError: the configuration is not valid, or the dtype is not supported.
         """
-        # The encoder casts its weights itself, so autocast is off. With autocast, Keras would cast ids that
-        # are stored as floats to bfloat16, which rounds large ids.
+        # The encoder casts its weights itself, so autocast is off.
         super().__init__(autocast=False, **kwargs)
         if self.variable_dtype != "float32" or self.compute_dtype not in _PRECISIONS:
             raise ValueError(f"BertEncoder cannot compute in {self.compute_dtype} with weights in "
@@ -320,17 +317,12 @@ def _integers(name, value, limit):
         raise ValueError(f"{name} is a {type(value).__name__}. Pass a dense tensor instead, and pass "
                          "input_mask with 1 for tokens and 0 for padding.")
     value = tf.convert_to_tensor(value)
-    if not (value.dtype.is_integer or value.dtype.is_floating or value.dtype.is_bool):
-        raise ValueError(f"{name} has the dtype {value.dtype.name}. Pass integers.")
+    if not (value.dtype.is_integer or value.dtype.is_bool):
+        raise ValueError(f"{name} has the dtype {value.dtype.name}. Pass integers. In a functional model, "
+                         "use tf.keras.Input(..., dtype=\"int32\").")
     _require(tf.equal(tf.rank(value), 2), f"{name} must have the shape [batch, length], but its shape is "
              f"{value.shape}. Pass several inputs as a dict.")
-    value = tf.ensure_shape(value, [None, None])
-    if value.dtype.is_floating:
-        is_exact = tf.equal(value, tf.floor(value)) & (tf.abs(value) < _FIRST_INEXACT[value.dtype])
-        _require(tf.reduce_all(is_exact), f"{name} has the dtype {value.dtype.name}, and contains numbers "
-                 "that are not integers or are too large for this dtype. Pass integers. In a functional "
-                 "model, use tf.keras.Input(..., dtype=\"int32\").")
-    value = tf.cast(value, tf.int64)
+    value = tf.cast(tf.ensure_shape(value, [None, None]), tf.int64)
     check = _require(tf.reduce_all((value >= 0) & (value < limit)),
                      f"{name} contains a number that is not in the range 0 to {limit - 1}.")
     # Without this dependency, the look-up of a wrong id could fail first, with an error that does not name

@@ -13,7 +13,6 @@ logging or the signal handlers. The import of this package is fast, because only
 TensorFlow.
 """
 
-import difflib
 import inspect
 import json
 import os
@@ -37,7 +36,6 @@ _OWN_DATA = "own data"  # the value of "task" in run.json if a training used the
 _TASK_MODULE = "task module"  # the value of "task" in run.json if a training used --task_module
 # Commands that train classifiers.
 _COMMANDS = (_SCRIPT, "run_classifier_with_tfhub.py")
-_SIMILARITY = 0.8  # of a misspelled argument, see `difflib`. The flag --verbosity is not taken for `verbose`.
 _FOLDER = "data"  # folder of an output directory; data that are passed as objects are written to it
 # Flags that the user cannot pass as settings: the functions of this module set them, or they have no use in
 # Python.
@@ -286,7 +284,6 @@ def _settings(settings, function, ours):
     Raises:
       TypeError: a setting cannot be passed, or its value has the wrong type.
     """
-    names, parameters = _flag_names(), [*inspect.signature(function).parameters][:-1]
     for name in settings:
         if name in data_files.ARGUMENTS:
             raise TypeError(f"{function.__name__}() got the setting {name!r}. Pass the argument "
@@ -294,10 +291,6 @@ def _settings(settings, function, ours):
         if name in _REFUSED:
             raise TypeError(f"{function.__name__}() does not take the setting {name!r}: the function sets "
                             "this flag, or the flag has no use in Python. Leave it out.")
-        # The command knows only its own flags, so it could not suggest an argument of the function.
-        close = difflib.get_close_matches(name, [*names, *parameters], 1, _SIMILARITY)
-        if close and close[0] in parameters and name not in names:
-            raise TypeError(f"there is no setting {name!r}. Did you mean {close[0]}?")
     values = {"predictions_format": tables_of_results.PREDICTIONS_FORMAT, **settings, **ours}
     return [child_command.flag(name, value) for name, value in values.items() if value is not None]
 

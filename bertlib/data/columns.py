@@ -467,7 +467,7 @@ class TextFile:
         reader, place = self._reader, self.place
         if reader.other_names is None:
             if reader.text is None:
-                reader.text = self._usual_texts()
+                reader.text = place.find_usual(header_rows.TEXTS, "texts", "--text_column")
             return reader.text
         if reader.text is not None and place.has_all(reader.text):
             return reader.text
@@ -492,19 +492,6 @@ class TextFile:
         also = f" The columns may also be named {_in_words(others)}." if others else ""
         return (f"there is no column {missing!r}; the columns are {place.names_in_words()}. Pass "
                 f"--text_column with {advice}.{also}")
-
-    def _usual_texts(self):
-        """Returns the columns with usual names for texts. If the file has no such columns, the error names
-        --text_column. If the column of the labels is also unknown, the error also names --label_column, so
-        that the user can add both flags at once."""
-        try:
-            return self.place.find_usual(header_rows.TEXTS, "texts", "--text_column")
-        except RowError as error:
-            names = [(name,) for name in header_rows.LABELS]
-            if self._reader.label or self.place.find_usual(names, "labels", "--label_column", needed=False):
-                raise
-            raise RowError(error.line, f"{error.problem} If the file has labels, also name their column with "
-                           "--label_column.") from None
 
     def _has_header(self, line, first, others):
         """Returns whether the first row is a header row.

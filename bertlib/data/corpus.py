@@ -7,14 +7,12 @@ import does not load TensorFlow. TensorFlow is loaded only when a remote file is
 """
 
 import collections
-import contextlib
-import gzip
 import itertools
 import os
-import zlib
 
 from absl import logging
 
+from bertlib.data import tables
 from bertlib.system import files, fingerprints
 
 # A warning is logged if at least this fraction of the documents in a file have only one sentence.
@@ -56,22 +54,14 @@ def read_lines(path):
     Raises:
       ValueError: a line is not UTF-8, or a `.gz` file is not a valid gzip file.
     """
-    with contextlib.ExitStack() as stack:
-        file = stack.enter_context(files.open_file(path, "rb"))
-        if path.endswith(".gz"):
-            file = stack.enter_context(gzip.open(file))
-        number = 0
-        try:
-            for line in file:
-                number += 1
+    with tables.open_table(path) as file:
+        for number, line in enumerate(file, 1):
+            try:
                 yield line.decode("utf-8").strip()
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{path}, line {number}: byte {error.start + 1} of this line, "
-                f"{error.object[error.start]:#04x}, is not UTF-8. Convert the file to UTF-8.") from None
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise ValueError(f"{path}, after line {number}: the file is damaged or is not a gzip file "
-                             f"({error}).") from error
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"{path}, line {number}: byte {error.start + 1} of this line, "
+                    f"{error.object[error.start]:#04x}, is not UTF-8. Convert the file to UTF-8.") from None
 
 
 def sample_lines(paths, count):

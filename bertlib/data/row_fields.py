@@ -4,18 +4,9 @@ import itertools
 import json
 
 
-def field_names(header, texts, width):
-    """Returns the names of the fields of a row, a list of str without repetitions.
-
-    If the file has a header, the names are those in the header. Without a header, a text has the name in
-    `texts`, and any other field is named after its column, such as column_3. If two fields would have the
-    same name, a number is added to the name of the later field: text, text_2.
-
-    Args:
-      header: list of str, or None for a file without a header.
-      texts: {index of a column: name of a text}.
-      width: number of fields in the row.
-    """
+def _field_names(header, texts, width):
+    """Returns the names of the fields of a row, a list of str without repetitions. `width` is the number of
+    fields. For the other arguments, see `FieldReader`."""
     names, header_names = [], set(header or ())
     for place in range(width):
         own = (header[place] if place < len(header) else "") if header is not None else texts.get(place)
@@ -27,12 +18,21 @@ def field_names(header, texts, width):
 
 
 class FieldReader:
-    """Converts each row of a file into {name of a field: text}."""
+    """Converts each row of a file into {name of a field: text}.
 
-    def __init__(self, header):
-        """Creates the reader of a file. `header` is the header row of the file, a list of str. It is None for
-        a file without a header row."""
-        self._header, self._names = header, {}
+    If the file has a header, the names are those in the header. Without a header, a text has the name in
+    `texts`, and any other field is named after its column, such as column_3. If two fields would have the
+    same name, a number is added to the name of the later field: text, text_2.
+    """
+
+    def __init__(self, header, texts=None):
+        """Creates the reader of a file.
+
+        Args:
+          header: list of str, the header row of the file; None for a file without a header row.
+          texts: {index of a column: name of a text}; None without names of texts.
+        """
+        self._header, self._texts, self._names = header, texts or {}, {}
 
     def __call__(self, values):
         """Returns the fields of a row as {name: text}.
@@ -46,7 +46,7 @@ class FieldReader:
                     json.dumps(value, ensure_ascii=False) for name, value in values.items()}
         width = len(values)
         if width not in self._names:
-            self._names[width] = field_names(self._header, {}, width)
+            self._names[width] = _field_names(self._header, self._texts, width)
         return dict(zip(self._names[width], values))
 
 

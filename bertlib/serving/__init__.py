@@ -10,9 +10,10 @@ import os
 
 from absl import logging
 
+from bertlib.estimator.step_config import StepConfig
 from bertlib.runs import trained_model
 from bertlib.runs.registry import ANSWERS as TASKS  # noqa: F401 (a public name of this package)
-from bertlib.serving import portable_model, tensorflow_model
+from bertlib.serving import portable_model
 from bertlib.serving.predictor import BATCH_SIZE, Predictor
 from bertlib.system import files, quiet_tensorflow
 from bertlib.system.replica_group import Group
@@ -72,26 +73,18 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
     if exported:
         return _load_export(portable_model.read(exported, task), precision, batch_size, group, engine)
     if files.is_directory(path):
-        _load_tensorflow(path)  # it reads the checkpoint
+        quiet_tensorflow.load_in_library()  # it reads the checkpoint
     trained = trained_model.read(path, weights)
     if engine in portable_model.FORMATS:
         export = portable_model.newest(path, trained, engine, answers.resolve_task(trained, task))
         logging.info("--engine=%s: using %s.", engine, export.trained.path)
         return _load_export(export, precision, batch_size, group, engine)
-    return Predictor(trained, task, tensorflow_model.choose_step(
-        precision, trained.bert_config.hidden_size), batch_size, group)
+    # This module loads TensorFlow.
+    from bertlib.graph import kernel_choice
 
-
-def _load_tensorflow(path):
-    """Imports TensorFlow. If it is not installed, the error names an ONNX file in the directory `path`."""
-    try:
-        quiet_tensorflow.load_in_library()
-    except ImportError as error:
-        exports = [*portable_model.list_versions(path),
-                   *portable_model.list_versions(portable_model.default_directory(path, "onnx"))]
-        found = f" {path} contains such an export: --model_dir={exports[0]}" if exports else ""
-        raise ImportError(f"{path} is no ONNX export: it has no {portable_model.DESCRIPTION}. "
-                          f"{error}{found}") from error
+    step = StepConfig(precision=precision,
+                      compile_kernels=kernel_choice.is_faster(trained.bert_config.hidden_size))
+    return Predictor(trained, task, step, batch_size, group)
 
 
 def _load_export(export, precision, batch_size, group, engine):

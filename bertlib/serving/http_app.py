@@ -295,20 +295,6 @@ async def _answer(request, batches, inputs, seconds):
         submitted.cancel()
 
 
-def _to_json(value):
-    """Returns a response that contains answers as JSON.
-
-    Raises:
-      HTTPException: a number is NaN or infinite.
-    """
-    try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    except ValueError:
-        raise HTTPException(500, "The answer has a number that is not finite: the model's weights "
-                            "are damaged, or the training of the model diverged.") from None
-    return responses.Response(text, media_type="application/json", headers={"Cache-Control": "no-store"})
-
-
 # --- The application -------------------------------------------------------------------------------------
 
 
@@ -351,7 +337,8 @@ def create_app(predictor, batches, limits, token):
             raise HTTPException(408, "The body of the request did not arrive in time.") from None
         inputs, is_list = parse_inputs(text, predictor, limits.texts)
         answers = await _answer(request, batches, inputs, end - asyncio.get_running_loop().time())
-        return _to_json(answers if is_list else answers[0])
+        return responses.Response(json.dumps(answers if is_list else answers[0], ensure_ascii=False),
+                                  media_type="application/json", headers={"Cache-Control": "no-store"})
 
     @app.head("/health", include_in_schema=False)
     @app.get("/health", summary="Say whether the server works, and which fields an input has",

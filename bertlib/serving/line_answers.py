@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import json
 import os
 import queue
 import sys
@@ -286,15 +287,12 @@ class AnswerTable:
         Args:
           item: a `prediction_inputs.Input`. If it can be used, `find_problem` has been called.
           answer: a dict, see `Predictor`; {"error": text} if the input cannot be used.
-
-        Raises:
-          ValueError: a number of the answer is not finite.
         """
         is_bad = item.problem is not None
         if self._columns is None and is_bad:
             self._waiting.append((item, answer))
             return ""
-        answer = answer if is_bad else self._flatten(item, answer)
+        answer = answer if is_bad else self._flatten(answer)
         start = self._start(item, answer) if self._columns is None else ""
         fields = self._read_fields(item.fields)
         values = [*map(fields.get, self._fields), *map(answer.get, self._columns)]
@@ -311,15 +309,14 @@ class AnswerTable:
         item, answer = next((pair for pair in self._waiting if pair[0].fields), self._waiting[0])
         return self._start(item, answer)
 
-    def _flatten(self, item, answer):
+    def _flatten(self, answer):
         """Converts an answer to the values of a row. Returns a dict: {name of a column: text or number}."""
-        prediction_inputs.to_json(item, answer)  # raises an error if a number is not finite; no other effect
         found = {}
         for name, value in answers.columns(answer).items():
             if name == "prediction" and "labels" in answer:
                 found[name] = self._label_separator.join(value)
             elif isinstance(value, dict | list):
-                found[name] = prediction_inputs.to_json(item, value)
+                found[name] = json.dumps(value, ensure_ascii=False)
             else:
                 found[name] = value
         return found

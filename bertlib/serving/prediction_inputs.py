@@ -189,7 +189,7 @@ class InputReader:
         yield from sorted(inputs, key=lambda item: item.line)
 
     def _read_rows(self, stream, name, input_format, ahead):
-        reader, names = self._reader, {}
+        reader, read_fields = self._reader, None
         if self._has_text_column and input_format == "jsonl":
             reader.text = list(map(str, reader.text))  # the user named the columns of these rows
         rows = reader.rows(stream, name, input_format, self._labels, ahead)
@@ -198,12 +198,11 @@ class InputReader:
             if row.values is None:
                 yield Input(row.line, {}, problem=row.problem, kind=row.bad.kind)
                 continue
-            fields, width = row.values, len(row.values)
-            if isinstance(row.values, list):
-                if width not in names:
-                    texts = dict(zip(rows.text_places, self._fields))
-                    names[width] = row_fields.field_names(rows.place.names, texts, width)
-                fields = dict(zip(names[width], row.values))
+            fields = row.values
+            if isinstance(fields, list):
+                read_fields = read_fields or row_fields.FieldReader(
+                    rows.place.names, dict(zip(rows.text_places, self._fields)))
+                fields = read_fields(fields)
             yield Input(row.line, fields, row.texts, row.problem, *([row.bad.kind] if row.bad else ()))
         if rows.place is None and input_format != "jsonl":
             raise ValueError(f"{name}: the file is empty; it should begin with a header row.")
@@ -227,18 +226,7 @@ def format_answer(item, answer):
     Args:
       item: an `Input`.
       answer: a dict, see `Predictor`.
-
-    Raises:
-      ValueError: a number of the answer is NaN or infinite. JSON has no such numbers.
     """
     renamed = row_fields.rename_fields(item.fields, answer)
-    return to_json(item, {**answer, **{renamed[name]: value for name, value in item.fields.items()}})
-
-
-def to_json(item, value):
-    """Returns an answer, or a part of it, as JSON. For the arguments and errors, see `format_answer`."""
-    try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
-    except ValueError:
-        raise ValueError(f"the answer to line {item.line} has a number that is not finite: the model's "
-                         "weights are damaged, or the training of the model diverged.") from None
+    return json.dumps({**answer, **{renamed[name]: value for name, value in item.fields.items()}},
+                      ensure_ascii=False)

@@ -7,8 +7,8 @@ from typing import Any
 from bertlib.data import tables, unknown_tokens
 from bertlib.estimator.step_config import StepConfig
 from bertlib.runs.trained_model import TrainedModel
-from bertlib.serving import prediction_inputs, tensorflow_model
-from bertlib.system import shared_work
+from bertlib.serving import prediction_inputs
+from bertlib.system import quiet_tensorflow, shared_work
 from bertlib.system.replica_group import Group
 from bertlib.tasks import answers
 from bertlib.tasks.answers import Answers
@@ -94,7 +94,16 @@ class Predictor:
         self.label_separator = directory.setting("label_separator", ",")
         self._batch_size, self._group, self._is_closed = batch_size, group, False
         self._unknown = unknown_tokens.UnknownTokens(directory.tokenizer, "the texts", _CHECKED)
-        self._model = model or tensorflow_model.load(self.answers, step)
+        self._model = model or self._load(step)
+
+    def _load(self, step):
+        """Returns the `session.LoadedModel` of the weights. For the argument and errors, see `__init__`."""
+        quiet_tensorflow.load_in_library()
+        # This module loads TensorFlow.
+        from bertlib.tasks import session
+
+        return session.LoadedModel(self.answers.head, self._directory.bert_config, self.checkpoint,
+                                   self.answers.extra_inputs, step)
 
     def __call__(self, *texts: Any, **fields: Any) -> dict[str, Any]:
         """Predicts for one input.
@@ -109,7 +118,8 @@ class Predictor:
 
         Raises:
           ValueError: a text is empty or is not a str; a second text was given, although the model takes one
-            text; no second text was given, although the model needs two texts; or there is not enough memory.
+            text; no second text was given, although the model needs two texts; there is not enough memory; or
+            the model computed NaN.
           TypeError: there are more or fewer texts than the task takes, or a name is unknown.
 
         Examples:

@@ -4,6 +4,8 @@ The classes are found with `registry.find_answers`. They convert texts to inputs
 the model to answers. They also read the development set of a trained model again.
 """
 
+import math
+
 from bertlib.data.columns import is_blank
 from bertlib.data.example_encoding import ENCODER_INPUTS
 from bertlib.runs import registry
@@ -221,7 +223,14 @@ def spread_probabilities(row):
 
 
 def number(value):
-    """Returns a number as a float, rounded to six decimals. All numbers in answers are rounded like this."""
+    """Returns a number as a float, rounded to six decimals. All numbers in answers are rounded like this.
+
+    Raises:
+      ValueError: the number is NaN or infinite. JSON has no such numbers.
+    """
+    if not math.isfinite(value):
+        raise ValueError("the answer has a number that is not finite: the model's weights are damaged, or "
+                         "the training of the model diverged.")
     return round(float(value), _DIGITS)
 
 

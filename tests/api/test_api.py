@@ -225,7 +225,6 @@ def test_flags_in_messages_are_written_as_arguments(message, text):
     (dict(text=1.5), TypeError, "text=1.5 must be the name of a column"),
     (dict(label="a,b"), ValueError, "label: the name 'a,b' contains a comma, so"),
     (dict(text="a "), ValueError, "text: the name 'a ' is empty, or begins or ends"),
-    (dict(lable="b"), TypeError, "there is no setting 'lable'. Did you mean label?"),
     (dict(seed={}), TypeError, "seed={} is of the type dict"),
     (dict(train_file="a"), TypeError, "Pass the argument `data` instead"),
     (dict(do_train=False), TypeError, "does not take the setting 'do_train'")])

@@ -211,8 +211,3 @@ def test_columns_of_one_name_are_all_in_the_answer():
     assert found.fields == {"text_a": "a", "x": "1", "x_2": "2"}
     found, = read("text_a,x,x,,x_2\na,1,2,3,4\n", "csv")
     assert found.fields == {"text_a": "a", "x": "1", "x_3": "2", "column_4": "3", "x_2": "4"}
-
-
-def test_an_answer_that_is_no_json_is_an_error():
-    with pytest.raises(ValueError, match="line 7 has a number that is not finite"):
-        prediction_inputs.format_answer(prediction_inputs.Input(7, {"text_a": "a"}), {"score": float("nan")})

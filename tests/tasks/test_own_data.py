@@ -178,7 +178,6 @@ def test_a_test_file_may_have_labels(name, content, labels, tmp_path):
     ("a.csv", "body,label\na,x\n", ":1: no column has a usual name for texts. Name the columns of the texts "
                                    "with --text_column; the columns are body, "
      "label. If this row is not a header"),
-    ("a.csv", "body,kind\na,x\n", "If the file has labels, also name their column with --label_column."),
     ("a.csv", "text,sentence,label\na,b,x\n", ":1: several columns could contain the texts: text or "
                                               "sentence. Name the right columns with"),
     ("a.csv", "text,kind\na,x\n", ":1: no column has a usual name for labels. Name"),

@@ -9,7 +9,6 @@ the metric is 0.
 
 import numpy as np
 
-from bertlib.data import label_lists
 from bertlib.data.prediction_tables import Scored
 
 # The standard deviation of the scores is divided by the standard deviation of the labels. If the quotient is
@@ -307,9 +306,8 @@ def score_classes(table):
 
 def members(value, table):
     """Returns the set of the labels in a field of a `prediction_tables.Table`, which is a text or a list."""
-    if isinstance(value, list):
-        return set(map(str, value))
-    return set(label_lists.read(value or "", table.separator, table.labels).names)
+    return set(map(str, value) if isinstance(value, list) else filter(None, (value or "").split(
+        table.separator)))
 
 
 def score_sets(table):
