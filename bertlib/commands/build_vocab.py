@@ -202,16 +202,10 @@ def open_model(settings):
     Raises:
       ValueError, FileNotFoundError: a file is missing or damaged, or the files contradict each other.
     """
-    model_flags.resolve_named_weights(settings)
     source = model_flags.open_starting_weights(settings)
-    if settings.bert_config_file is None:
-        directory = checkpoint_formats.directory_of_checkpoint(source.path)
-        found = [path for name in model_writer.CONFIG.values()
-                 if files.exists(path := os.path.join(directory, name))]
-        if not found:
-            raise ValueError(f"--bert_config_file is required: {directory} contains no "
-                             f"{' or '.join(model_writer.CONFIG.values())}.")
-        settings.set_default("bert_config_file", found[0])
+    directory, names = checkpoint_formats.directory_of_checkpoint(source.path), model_writer.CONFIG.values()
+    if not model_flags.find_file(settings, dict.fromkeys(names, "bert_config_file"), [directory]):
+        raise ValueError(f"--bert_config_file is required: {directory} contains no {' or '.join(names)}.")
     config = model_flags.read_config(settings)
     encoder, heads = modeling.variable_shapes(config), pretraining_head.head_shapes(config)
     starting_weights.check_fits(source, config, heads)
@@ -333,9 +327,6 @@ def check_is_new(path):
 def learn(settings, words):
     """Learns a vocabulary from the Counter `words`, and writes it."""
     vocab = learn_vocab(words, settings.vocab_size, settings.min_frequency, settings.num_unused)
-    if len(vocab) < settings.vocab_size:
-        logging.warning("The text yields only %d entries, fewer than --vocab_size=%d.", len(vocab),
-                        settings.vocab_size)
     write_vocab(settings.output_file, vocab)
     logging.info("Wrote %d entries to %s. Set \"vocab_size\": %d in the model's bert_config.json, and pass "
                  "--do_lower_case=%s to each command that uses this vocabulary.", len(vocab),
@@ -353,9 +344,6 @@ def extend(settings, words, tokenizer, model):
         also written.
     """
     old, new = extend_vocab(settings, words, tokenizer)
-    if len(old) + len(new) < settings.vocab_size:
-        logging.warning("The text yields only %d new words, fewer than the %d that --vocab_size=%d allows.",
-                        len(new), settings.vocab_size - len(old), settings.vocab_size)
     pieces = tokenizer.wordpiece_tokenizer
     extended = tokenization.WordpieceTokenizer({*tokenizer.vocab, *new}, pieces.unk_token,
                                                pieces.max_input_chars_per_word)

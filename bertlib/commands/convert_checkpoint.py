@@ -104,7 +104,6 @@ def open_input(settings):
       ValueError, FileNotFoundError: --to is already the format of the input, or the input
         cannot be read.
     """
-    model_flags.resolve_named_weights(settings, "input")
     source = model_flags.open_starting_weights(settings, "input")
     if settings.to is None:
         other = {"tensorflow": "hugging_face", "hugging_face": "tensorflow"}[source.format]
@@ -132,19 +131,10 @@ def check_config(source, path, content):
 
 
 def resolve_file(settings, source, flag, *candidates):
-    """Returns the path of a file: the value of a flag, or a file in the directory of the input.
-
-    If the flag is not given, returns the first of the `candidates` that exists in this directory, and sets
-    the flag to its path. Returns None if no candidate exists.
-    """
-    path = getattr(settings, flag)
-    if path is None:
-        paths = (os.path.join(input_directory(source), name) for name in candidates)
-        path = next(filter(files.exists, paths), None)
-        if path is not None:
-            settings.set_default(flag, path)
-        return path
-    return require_file(settings, flag)
+    """Returns the path of a file: the value of a flag, or the first of the `candidates` that exists in the
+    directory of the input; None if no candidate exists."""
+    path = model_flags.find_file(settings, dict.fromkeys(candidates, flag), [input_directory(source)])
+    return path and require_file(settings, flag)
 
 
 def read_config(settings, source):
@@ -303,16 +293,13 @@ def hugging_face_config(config, source, names):
       dict.
     """
     activation = (config["hidden_act"] or "").lower()
-    translated_activation = _ACTIVATIONS.get(activation, activation)
-    if translated_activation != activation:
-        logging.info("hidden_act in config.json is %s, which is Hugging Face's name of %s.",
-                     translated_activation, activation or "none")
     architecture = next(name for name, head in _ARCHITECTURES.items() if set(head) <= set(names))
     head = head_labels.read_head(source)
     target = registry.find_target(head.kind) if head and head.kind else None
     if target and not target.variables:  # these targets share the names of their variables
         architecture = target.architecture
-    translated = {**config, "architectures": [architecture], "hidden_act": translated_activation,
+    translated = {**config, "architectures": [architecture],
+                  "hidden_act": _ACTIVATIONS.get(activation, activation),
                   "layer_norm_eps": modeling.LAYER_NORM_EPSILON, "model_type": "bert"}
     logging.info("The Hugging Face class of the model is %s.", architecture)
     if architecture in ("BertForSequenceClassification", "BertForTokenClassification"):
@@ -414,11 +401,6 @@ def main(_):
         raise ValueError(f"--input={settings.input}: {source.path} contains no weights. Name a checkpoint of "
                          "a BERT model.")
     checkpoint_formats.check_readable(source, names)
-    narrow = sum(source.read_dtype(name) != source.dtypes[name] for name in names)
-    if narrow:
-        logging.warning("%d tensors are stored with 16 bits per number. They are written as float32, with "
-                        "the same values and twice the size.",
-                        narrow)
     new = model_writer.write(settings.output, settings.to, source, names, contents)
     logging.info("%d of %d tensors of %s are in %s: %s.", len(names), len(source.shapes), source.path,
                  settings.output, ", ".join(new))

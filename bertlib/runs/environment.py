@@ -3,6 +3,7 @@
 Each of these parts can change the last bits of the trained weights. A part that cannot be determined is None.
 """
 
+import contextlib
 import importlib.metadata
 import os
 import pathlib
@@ -14,7 +15,7 @@ from bertlib.graph import native
 from bertlib.system import workers
 
 # Packages whose code may run in a training. Packages that are not installed are left out.
-PACKAGES = ("tensorflow", "numpy", "tf-keras", "sentencepiece", "safetensors", "tokenizers", "tensorflow-hub",
+_PACKAGES = ("numpy", "tf-keras", "sentencepiece", "safetensors", "tokenizers", "tensorflow-hub",
             "absl-py", "protobuf")
 # Instruction sets of x86-64 and ARM for which TensorFlow, oneDNN or the C++ kernels have separate code.
 _INSTRUCTION_SETS = ("avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512vl",
@@ -52,15 +53,13 @@ def flatten(record):
             **{f"variable {name}": value for name, value in parts["variables"].items()}}
 
 
-def package_versions():
-    """Returns {name of a package: its version} of the installed packages in `PACKAGES`."""
-    versions = {}
-    for name in PACKAGES:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return versions
+def versions():
+    """Returns {name: version} of Python, of TensorFlow and of the installed packages in `_PACKAGES`."""
+    found = {"python": platform.python_version(), "tensorflow": tf.version.VERSION}
+    for name in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 def _describe_git():

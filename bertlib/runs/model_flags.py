@@ -124,19 +124,30 @@ def fill_in_model_files(settings):
       list of the dicts in `_MODEL_FILES` for which no file was found.
     """
     resolve_named_weights(settings)
-    start, missing = settings.init_checkpoint, []
+    start = settings.init_checkpoint
     directories = [_trained_directory(settings), start and checkpoint_formats.directory_of_checkpoint(start)]
-    for candidates in _MODEL_FILES:
-        if any(getattr(settings, name) is not None for name in candidates.values()):
-            continue
-        beside = [(os.path.join(directory, file), name) for directory in directories if directory is not None
-                  for file, name in candidates.items()]
-        path, name = next((candidate for candidate in beside if files.exists(candidate[0])), (None, None))
-        if path is None:
-            missing.append(candidates)
-        else:
-            settings.set_default(name, path)
-    return missing
+    return [candidates for candidates in _MODEL_FILES if not find_file(settings, candidates, directories)]
+
+
+def find_file(settings, candidates, directories):
+    """Returns the path of a file of the model: the value of a flag, or a file in one of some directories. In
+    the second case, sets the flag to the path. Returns None if there is no such file.
+
+    Args:
+      settings: a `Settings`.
+      candidates: {name of a file: its flag}, in the order in which the files are searched for.
+      directories: list of paths. None and "" are left out.
+    """
+    for flag in candidates.values():
+        if settings.get(flag) is not None:
+            return settings.get(flag)
+    for directory in filter(None, directories):
+        for name, flag in candidates.items():
+            path = os.path.join(directory, name)
+            if files.exists(path):
+                settings.set_default(flag, path)
+                return path
+    return None
 
 
 def _trained_directory(settings):
@@ -150,12 +161,9 @@ def _trained_directory(settings):
 
 
 def open_starting_weights(settings, flag="init_checkpoint"):
-    """Opens the weights that a flag names; returns the `checkpoint_formats.Checkpoint`.
-
-    Args:
-      settings: a `Settings`.
-      flag: name of the flag.
-    """
+    """Opens the weights that a flag names; returns the `checkpoint_formats.Checkpoint`. See
+    `resolve_named_weights` for the arguments and errors."""
+    resolve_named_weights(settings, flag)
     path = getattr(settings, flag)
     try:
         return checkpoint_formats.open_checkpoint(path)

@@ -47,8 +47,10 @@ class OutputDirectory:
     def record(self):
         """dict, the content of run.json; None if there is no run.json. A ValueError is raised if the file is
         damaged, or if its labels differ from `labels` or have another order."""
-        record = record_format.read_record(self.path) if self.path and files.is_directory(self.path) else None
-        if record and record["labels"] and self.labels and record["labels"] != self.labels:
+        if not (self.path and files.exists(self.record_path)):
+            return None
+        record = record_format.read_record(self.path)
+        if record["labels"] and self.labels and record["labels"] != self.labels:
             raise ValueError(f"{self.join(file_names.LABELS)} and {self.record_path} differ in the labels "
                              "or in their order, so answers would get the names of wrong labels. Restore the "
                              "file that was changed.")

@@ -68,6 +68,12 @@ def compare(stored, now, step, last_step, trains):
     trains_on = trains and step < last_step
     if stored is None:
         return Decision(trains_on, record={**now, "from_step": step} if trains_on else None)
+    return _compare_with_record(stored, now, step, trains, trains_on)
+
+
+def _compare_with_record(stored, now, step, trains, trains_on):
+    """Returns the `Decision` of a run in a directory with a record and a checkpoint; see `compare`.
+    `trains_on` is whether the run has steps to train."""
     refused, changed = differences(stored, now, trains)
     if refused:
         return Decision(trains_on, refused)

@@ -32,14 +32,12 @@ _NUM_REPLICAS = entries.Integer("num_replicas", 1, "", least=1)
 
 def read_record(directory):
     """Reads run.json in an output directory, and checks its fields and settings against the rules in
-    `FIELDS`. Returns its content as a dict; None if there is no run.json.
+    `FIELDS`. Returns its content as a dict.
 
     Raises:
       ValueError: the file is damaged, or was written by a later version.
     """
     path = os.path.join(directory, file_names.RECORD)
-    if not files.exists(path):
-        return None
     try:
         record = files.read_json_object(path)
     except ValueError as error:

@@ -74,10 +74,16 @@ def inherit(settings, *kinds, without=()):
     """
     trained = settings.trained
     record = trained and trained.record
-    if record is None or record["task_type"] not in kinds:
-        return
-    path, target = trained.record_path, registry.find_target(record["task_type"])
-    recorded = _recorded(record, settings)
+    if record is not None and record["task_type"] in kinds:
+        _inherit_from(trained, settings, without)
+        model_files.check_trained_weights(
+            record, trained.newest if trained is settings.output_directory else settings.init_checkpoint)
+
+
+def _inherit_from(trained, settings, without):
+    """Inherits flags from the training in an `OutputDirectory`; see `inherit`."""
+    path, target = trained.record_path, registry.find_target(trained.record["task_type"])
+    recorded = _recorded(trained.record, settings)
     taken, different, wrong = {}, [], []
     for entry in settings.entries(INPUT, TASK, WEIGHTS):
         name = entry.name
@@ -103,8 +109,6 @@ def inherit(settings, *kinds, without=()):
                      ", ".join(f"--{name}={_format_flag(value)}" for name, value in taken.items()))
     if different:
         logging.warning("Flags with other values than in the training (%s): %s.", path, ", ".join(different))
-    model_files.check_trained_weights(
-        record, trained.newest if trained is settings.output_directory else settings.init_checkpoint)
 
 
 def _recorded(record, settings):

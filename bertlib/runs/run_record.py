@@ -10,7 +10,6 @@ import datetime
 import importlib.util
 import json
 import os
-import platform
 import sys
 from typing import NamedTuple
 
@@ -162,7 +161,7 @@ def create_record(settings, description):
         "settings": {**recorded, "trim_padding": description.trim_padding, **description.settings},
         "files": {entry.name: _absolute(getattr(settings, entry.name)) for entry in shaping
                   if entry.is_path and entry.name != "init_checkpoint"},
-        "versions": _versions(),
+        "versions": environment.versions(),
         "flags": {entry.name: getattr(settings, entry.name) for entry in settings.entries()
                   if settings.is_given(entry.name)},
         "arguments": sys.argv[1:],
@@ -194,14 +193,9 @@ def check_replicas_agree(group, settings, data):
     flags = {f"--{entry.name}": getattr(settings, entry.name) for entry in settings.entries()
              if entry.affects != entries.MACHINE and not entry.is_path}
     fingerprints.check_replicas_agree(group)
-    values = {**flags, **data, **_versions(), "the code": _hash_code()}
+    values = {**flags, **data, **environment.versions(), "the code": _hash_code()}
     group.check_equal({name: short(value) for name, value in values.items()},
                       "Start all replicas with the same flags, data and code.")
-
-
-def _versions():
-    return {"python": platform.python_version(), **environment.package_versions(),
-            "tensorflow": tf.version.VERSION}
 
 
 def _hash_code(script=None):

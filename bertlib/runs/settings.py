@@ -14,7 +14,7 @@ PHASES = ("do_train", "do_eval", "do_predict")
 
 class Settings:
     """Stores the values of all flags of a command as attributes. Each command creates one such object when it
-    starts.
+    starts. A task sets missing flags while `driver.run` checks the run. No flag changes when the run writes.
 
     Attributes:
       open: function that takes a path and returns its `OutputDirectory`.

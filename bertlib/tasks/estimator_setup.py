@@ -32,10 +32,9 @@ class _Estimator(estimator.Estimator):
     """An Estimator whose error names the flags to change if a training runs out of memory. If the run does
     not train, this Estimator writes nothing into --output_dir."""
 
-    def __init__(self, settings, trainable, step_config, hooks, **arguments):
+    def __init__(self, settings, trainable, hooks, **arguments):
         super().__init__(trainable.build_model_fn(trainable.head), **arguments)
-        self._settings, self._trainable = settings, trainable
-        self._step_config, self._hooks = step_config, hooks
+        self._settings, self._trainable, self._hooks = settings, trainable, hooks
 
     def _default_checkpoint(self):
         return None  # the callers name the checkpoint of the weights; None means the starting weights
@@ -55,8 +54,8 @@ class _Estimator(estimator.Estimator):
         try:
             return self.train(input_fn, hooks, max_steps=last_step, saving_listeners=listeners)
         except tf.errors.ResourceExhaustedError as error:
-            advice = training_plan.advise_on_memory(self._settings, self._trainable, self._step_config)
-            raise ValueError(advice) from error
+            raise ValueError(training_plan.advise_on_memory(
+                self._settings, self._trainable, self.config.step_config)) from error
 
 
 def _profile_hooks(settings, last_step):
@@ -106,7 +105,7 @@ def create_estimator(settings, trainable, last_step):
         log_step_count_steps=settings.log_steps, save_summary_steps=settings.log_steps,
         step_config=step_config, stop_request=stopping.request,
         metrics_history=history)
-    return _Estimator(settings, trainable, step_config, hooks, config=config,
+    return _Estimator(settings, trainable, hooks, config=config,
                       train_batch_size=settings.train_batch_size if settings.do_train else None,
                       eval_batch_size=settings.get("eval_batch_size"),
                       predict_batch_size=settings.get("predict_batch_size"))

@@ -63,12 +63,12 @@ class Head:
         """Returns {name: shape} of the variables that the head adds to the encoder."""
         raise NotImplementedError
 
-    def build(self, bert_config, model, features, mode, micro_batches):
+    def build(self, bert_config, encoder, features, mode, micro_batches):
         """Builds the head in the current graph.
 
         Args:
           bert_config: a `modeling.BertConfig`.
-          model: the encoder, applied to the tensors that `encoder_inputs` returns.
+          encoder: the encoder, applied to the tensors that `encoder_inputs` returns.
           features: {name: tensor} of a micro-batch. In prediction, they may have no labels.
           mode: one of `modes`.
           micro_batches: number of micro-batches in the effective batch.
@@ -141,7 +141,7 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
       num_train_steps, num_warmup_steps, use_tpu: see `optimization.create_optimizer`.
       use_one_hot_embeddings: whether words are looked up by a matrix product.
       build_encoder: function that takes is_training, input_ids, input_mask and segment_ids, and returns the
-        encoder. The head gets this encoder as `model`. None for a `modeling.BertModel`.
+        encoder of the head. None for a `modeling.BertModel`.
     """
     def model_fn(features, labels, mode, params, config=None):
         if mode not in head.modes:
@@ -151,12 +151,12 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
         step_config = config and config.step_config or StepConfig(
             gradient_accumulation_steps=params.get("gradient_accumulation_steps", 1))
         inputs = encoder_inputs(features)
-        model = build_encoder(is_training, *inputs) if build_encoder else modeling.BertModel(
+        encoder = build_encoder(is_training, *inputs) if build_encoder else modeling.BertModel(
             bert_config, is_training, *inputs, use_one_hot_embeddings, step=step_config,
             first_token_only=head.first_token_only)
         micro_batches = (step_config.gradient_accumulation_steps * collectives.num_replicas() if is_training
                          else 1)
-        outputs = head.build(bert_config, model, features, mode, micro_batches)
+        outputs = head.build(bert_config, encoder, features, mode, micro_batches)
         scaffold = resume.create_init_checkpoint_scaffold(init_checkpoint)
         if is_training:
             weight = features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)
@@ -174,15 +174,15 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
     return model_fn
 
 
-def drop_out(output, is_training, model):
+def drop_out(output, is_training, encoder):
     """Returns the input of a head: an output of the encoder. In training, dropout is applied to it.
 
     Args:
       output: float tensor.
       is_training: bool.
-      model: the encoder, whose kernels draw the dropout mask.
+      encoder: the encoder, whose kernels draw the dropout mask.
     """
-    return modeling.dropout(output, _DROPOUT, model.kernels) if is_training else output
+    return modeling.dropout(output, _DROPOUT, encoder.kernels) if is_training else output
 
 
 def token_logits(sequence, size, prefix=""):

@@ -140,8 +140,7 @@ def starting_checkpoint(settings, wanted):
 
     This is --init_checkpoint, with the outputs of its head in the order of the task's labels. If the kind or
     the labels of the head in --init_checkpoint differ from the task, this head is not used: a training starts
-    from a random head, and a run without training raises an error. There is one exception: if the head is the
-    head of a pre-training, a run without training also uses a random head.
+    from a random head, and a run without training raises an error.
 
     Args:
       settings: a `Settings` with --init_checkpoint. The run must load no weights from --output_dir.
@@ -161,10 +160,9 @@ def starting_checkpoint(settings, wanted):
     difference, advice = _describe_difference(settings, head, wanted)
     if not difference:
         return _reorder_head(checkpoint, head, wanted, target)
-    is_pretrained = bool(head.kind) and registry.find_target(head.kind).is_pretraining
-    # A run without training accepts a model that is only pre-trained, and uses it with a random head.
-    if not (settings.do_train or is_pretrained):
+    if not settings.do_train:
         raise ValueError(f"{difference}. {advice}")
+    is_pretrained = bool(head.kind) and registry.find_target(head.kind).is_pretraining
     (logging.info if is_pretrained else logging.warning)(
         "%s. The %s starts from random weights, and the encoder starts from this checkpoint.",
         difference[0].upper() + difference[1:],

@@ -26,7 +26,7 @@ _TRAIN = frozenset(["train"])
 
 
 class HubEncoder(object):
-    """A hub module, applied to a batch. Heads get this object as `model` instead of a
+    """A hub module, applied to a batch. Heads get this object instead of a
     `modeling.BertModel`."""
 
     kernels = None  # the layers of a head use TensorFlow's ops

@@ -66,9 +66,9 @@ def build(head, bert_config, inputs, step_config=None):
     Returns:
       {name: tensor [B, …]}, the head's predictions.
     """
-    model = modeling.BertModel(bert_config, False, *task_head.encoder_inputs(inputs), step=step_config,
-                               first_token_only=head.first_token_only)
-    return head.build(bert_config, model, inputs, ModeKeys.PREDICT, micro_batches=1).predictions
+    encoder = modeling.BertModel(bert_config, False, *task_head.encoder_inputs(inputs), step=step_config,
+                                 first_token_only=head.first_token_only)
+    return head.build(bert_config, encoder, inputs, ModeKeys.PREDICT, micro_batches=1).predictions
 
 
 def check_weights(head, bert_config, path):

@@ -101,8 +101,7 @@ def encode(tensors, vocabulary, text):
 
 def test_the_extended_model_is_the_old_model_with_means_of_pieces(extend, model, tmp_path):
     done = extend()
-    done.assert_success("yields only 3 new words, fewer than the 10",
-                        "3 new words, such as unsees, dogs, zebra. The text has 23 tokens instead of 32.")
+    done.assert_success("3 new words, such as unsees, dogs, zebra. The text has 23 tokens instead of 32.")
     directory = tmp_path / "new"
     vocabulary = (directory / "vocab.txt").read_text().split("\n")[:-1]
     assert vocabulary == [*VOCABULARY, *PIECES]

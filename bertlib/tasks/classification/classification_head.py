@@ -42,9 +42,9 @@ class TextHead(head.Head):
     def shapes(self, bert_config):
         return head_shapes(bert_config, self.num_outputs)
 
-    def build(self, bert_config, model, features, mode, micro_batches):
+    def build(self, bert_config, encoder, features, mode, micro_batches):
         labels, is_training = features.get("label_ids"), mode == estimator.ModeKeys.TRAIN
-        loss, losses, prediction = self.apply(head_input(model, is_training), labels, is_training)
+        loss, losses, prediction = self.apply(head_input(encoder, is_training), labels, is_training)
         predictions = {self.output: prediction}
         if labels is None:
             return head.HeadOutputs(predictions=predictions)
@@ -186,10 +186,10 @@ def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, l
     return classify(head_input(model, is_training), labels, num_labels)
 
 
-def head_input(model, is_training):
+def head_input(encoder, is_training):
     """Returns the input of a head, [B, W]: the pooled output of an encoder, in training with dropout."""
     with tf.variable_scope("loss"):  # as in the published code; the dropout mask depends on this name
-        return head.drop_out(model.get_pooled_output(), is_training, model)
+        return head.drop_out(encoder.get_pooled_output(), is_training, encoder)
 
 
 def classify(output, labels, num_labels):

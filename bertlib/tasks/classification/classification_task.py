@@ -60,7 +60,6 @@ class Classification(task.TaskWithResults):
     # --- Flags
 
     def resolve(self):
-        model_flags.resolve_named_weights(self.settings)  # the task may read its labels from this checkpoint
         self.source = classification_run.resolve_source(self.settings)
         model_flags.resolve_model_flags(self.settings)
 

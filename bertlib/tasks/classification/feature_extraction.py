@@ -128,8 +128,8 @@ class VectorsHead(head.Head):
     def shapes(self, bert_config):
         return {}
 
-    def build(self, bert_config, model, features, mode, micro_batches):
-        vectors = pool(model.get_sequence_output(), features["input_mask"], "mean")
+    def build(self, bert_config, encoder, features, mode, micro_batches):
+        vectors = pool(encoder.get_sequence_output(), features["input_mask"], "mean")
         return head.HeadOutputs(predictions={"vectors": vectors})
 
     def exported_outputs(self, model, predictions, features):

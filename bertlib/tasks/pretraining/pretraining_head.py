@@ -31,16 +31,16 @@ class PretrainingHead(head.Head):
     def shapes(self, bert_config):
         return head_shapes(bert_config)
 
-    def build(self, bert_config, model, features, mode, micro_batches):
-        sequence, predictions, metrics = model.get_sequence_output(), {}, None
+    def build(self, bert_config, encoder, features, mode, micro_batches):
+        sequence, predictions, metrics = encoder.get_sequence_output(), {}, None
         masked = [features[f"masked_lm_{name}"] for name in ("positions", "ids", "weights")]
-        if model.step.remove_padding:
+        if encoder.step.remove_padding:
             sequence, masked = _pack_masked(sequence, *masked)
         masked_lm_loss, masked_lm_losses, log_probs = get_masked_lm_output(
-            bert_config, sequence, model.get_embedding_table(), *masked,
-            features.get("masked_lm_weights_total"), micro_batches, model.kernels)
+            bert_config, sequence, encoder.get_embedding_table(), *masked,
+            features.get("masked_lm_weights_total"), micro_batches, encoder.kernels)
         next_sentence_loss, *next_sentence = get_next_sentence_output(
-            bert_config, model.get_pooled_output(), features["next_sentence_labels"])
+            bert_config, encoder.get_pooled_output(), features["next_sentence_labels"])
         if mode == estimator.ModeKeys.EVAL:
             predictions, metrics = _evaluation(features, masked_lm_losses, log_probs, *next_sentence)
         # The loss of the masked words is already divided by the total weight of the masked words in the
@@ -97,10 +97,10 @@ class MaskedWordsHead(head.Head):
     def shapes(self, bert_config):
         return {name: shape for name, shape in head_shapes(bert_config).items() if "/predictions/" in name}
 
-    def build(self, bert_config, model, features, mode, micro_batches):
+    def build(self, bert_config, encoder, features, mode, micro_batches):
         positions = features["masked_lm_positions"]
-        logits = masked_lm_logits(bert_config, model.get_sequence_output(), model.get_embedding_table(),
-                                  positions, model.kernels)
+        logits = masked_lm_logits(bert_config, encoder.get_sequence_output(), encoder.get_embedding_table(),
+                                  positions, encoder.kernels)
         is_known = [index in self._known_ids for index in range(bert_config.vocab_size)]
         if not all(is_known):
             logits = tf.where_v2(is_known, logits, logits.dtype.min)                   # [B·P, vocab_size]

@@ -22,8 +22,8 @@ class Span(head.Head):
     def shapes(self, bert_config):
         return head_shapes(bert_config)
 
-    def build(self, bert_config, model, features, mode, micro_batches):
-        start_logits, end_logits = _span_logits(model.get_sequence_output())
+    def build(self, bert_config, encoder, features, mode, micro_batches):
+        start_logits, end_logits = _span_logits(encoder.get_sequence_output())
         loss = None
         if mode == estimator.ModeKeys.TRAIN:
             loss = (span_loss(start_logits, features["start_positions"])

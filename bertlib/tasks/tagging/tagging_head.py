@@ -39,8 +39,8 @@ class Tagger(head.Head):
         shapes = {"output_weights": (size, bert_config.hidden_size), "output_bias": (size,)}
         return {**shapes, "crf/transitions": (size, size)} if self._use_crf else shapes
 
-    def build(self, bert_config, model, features, mode, micro_batches):
-        sequence = head.drop_out(model.get_sequence_output(), mode == estimator.ModeKeys.TRAIN, model)
+    def build(self, bert_config, encoder, features, mode, micro_batches):
+        sequence = head.drop_out(encoder.get_sequence_output(), mode == estimator.ModeKeys.TRAIN, encoder)
         logits = head.token_logits(sequence, self._num_tags)
         tag = _tag_with_crf if self._use_crf else _tag_independently
         predicts = mode == estimator.ModeKeys.PREDICT
