@@ -29,7 +29,6 @@ from bertlib.runs import (
     registry,
     tokenizer_files,
 )
-from bertlib.runs.input_paths import require_file
 from bertlib.system import files
 from bertlib.tasks import head_labels
 import modeling
@@ -130,16 +129,10 @@ def check_config(source, path, content):
         model_files.check_trained_config(path, modeling.BertConfig.from_dict(content), trained)
 
 
-def resolve_file(settings, source, flag, *candidates):
-    """Returns the path of a file: the value of a flag, or the first of the `candidates` that exists in the
-    directory of the input; None if no candidate exists."""
-    path = model_flags.find_file(settings, dict.fromkeys(candidates, flag), [input_directory(source)])
-    return path and require_file(settings, flag)
-
-
 def read_config(settings, source):
     """Reads and checks --bert_config_file; returns a dict with the settings that the published format has."""
-    path = resolve_file(settings, source, "bert_config_file", _CONFIG[source.format], *_CONFIG.values())
+    names = dict.fromkeys((_CONFIG[source.format], *_CONFIG.values()), "bert_config_file")
+    path = model_flags.find_file(settings, names, [input_directory(source)])
     if path is None:
         raise ValueError(f"--bert_config_file is required: there is no {' or '.join(_CONFIG.values())} "
                          f"in the directory of --input={settings.input}.")
@@ -184,7 +177,8 @@ def read_vocabulary(settings, source, vocab_size):
     Returns:
       (bytes of a vocab.txt, set of the added tokens that are left out).
     """
-    path = resolve_file(settings, source, "vocab_file", _VOCABULARY, _TOKENIZER)
+    names = dict.fromkeys((_VOCABULARY, _TOKENIZER), "vocab_file")
+    path = model_flags.find_file(settings, names, [input_directory(source)])
     pieces = os.path.join(input_directory(source), file_names.SENTENCE_PIECES)
     if path is None and files.exists(pieces):
         raise ValueError(f"The model's vocabulary is the SentencePiece model {pieces}, and Hugging Face's "
@@ -354,9 +348,10 @@ def copy_weights(settings, source):
     """Prepares a conversion with --weights_only, which copies the configuration and the vocabulary unchanged.
     In tokenizer_config.json, only the value of --do_lower_case is changed, if the flag was given. Returns
     (names of the tensors to write, other files to write); see `translate`."""
-    paths = {_CONFIG["tensorflow"]: resolve_file(settings, source, "bert_config_file", _CONFIG["tensorflow"]),
-             _VOCABULARY: resolve_file(settings, source, "vocab_file", _VOCABULARY),
-             **{name: os.path.join(input_directory(source), name)
+    directory = input_directory(source)
+    paths = {**{name: model_flags.find_file(settings, {name: flag}, [directory])
+                for name, flag in ((_CONFIG["tensorflow"], "bert_config_file"), (_VOCABULARY, "vocab_file"))},
+             **{name: os.path.join(directory, name)
                 for name in (_TOKENIZER_CONFIG, file_names.SENTENCE_PIECES)}}
     vocab_size = source.shapes.get("bert/embeddings/word_embeddings", [None])[0]
     check_vocabulary(source, paths[_VOCABULARY], vocab_size)
@@ -370,7 +365,7 @@ def copy_weights(settings, source):
             contents[name] = files.read_bytes(path)
     if settings.do_lower_case is not None:
         contents[_TOKENIZER_CONFIG] = model_files.format_json({
-            **tokenizer_files.merge_settings(input_directory(source)),
+            **tokenizer_files.merge_settings(directory),
             "do_lower_case": settings.do_lower_case})
     head = head_labels.read_head(source)
     if head and head.labels and head_labels.has_trained_names(head):

@@ -13,7 +13,7 @@ from absl import logging
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.checkpoints.bert_config import BertConfig
-from bertlib.runs import tokenizer_files
+from bertlib.runs import record_comparison, tokenizer_files, vocabularies
 from bertlib.runs.file_names import (
     CONFIG,
     LABELS,
@@ -23,8 +23,6 @@ from bertlib.runs.file_names import (
     VOCABULARIES,
     VOCABULARY,
 )
-from bertlib.runs.record_comparison import CONFIG_KEYS, TRAINING_CONFIG_KEYS
-from bertlib.runs.vocabularies import hash_vocabulary, markers, tokenizer_directories
 from bertlib.system import files, fingerprints
 
 
@@ -42,7 +40,7 @@ def model_file_contents(settings, config, labels=None):
         contents[CONFIG] = format_json(published_settings(config))
     for flag, name in VOCABULARIES.items():
         if path := settings.get(flag):
-            contents[name] = tokenizer_files.vocabulary_content(path, markers(settings))
+            contents[name] = tokenizer_files.vocabulary_content(path, vocabularies.markers(settings))
             contents[tokenizer_files.CONFIG] = format_json(tokenizer_content(settings, config, flag))
     if labels is not None and not any("\n" in label for label in labels):
         contents[LABELS] = format_labels(labels)
@@ -62,13 +60,14 @@ def published_settings(config):
 
 def tokenizer_content(settings, config, flag):
     """Returns a dict, the content of tokenizer_config.json for the tokenizer of a run."""
-    tokenizer_settings = tokenizer_files.read(tokenizer_directories(settings, getattr(settings, flag)))
+    directories = vocabularies.tokenizer_directories(settings, getattr(settings, flag))
+    tokenizer_settings = tokenizer_files.read(directories)
     options = {name: value for name, (value, _) in tokenizer_settings.options.items()}
     if settings.do_lower_case is not None:
         options["do_lower_case"] = settings.do_lower_case
     if flag == "spm_model_file":
         return options
-    added = sorted({*tokenizer_files.added_tokens(tokenizer_settings), *markers(settings)})
+    added = sorted({*tokenizer_files.added_tokens(tokenizer_settings), *vocabularies.markers(settings)})
     length = getattr(config, "max_position_embeddings", None)
     return {"tokenizer_class": "BertTokenizer", **options,
             **({"additional_special_tokens": added} if added else {}),
@@ -154,7 +153,7 @@ def check_trained_vocabulary(opened, path=None):
         path, flag = pieces, "spm_model_file"
     path = path or opened.join(VOCABULARY)
     trained = opened.record.get("vocabulary")
-    if files.exists(path) and trained not in (None, hash_vocabulary(path, flag)):
+    if files.exists(path) and trained not in (None, vocabularies.hash_vocabulary(path, flag)):
         raise ValueError(f"{path} differs from the vocabulary with which the model was trained: other "
                          f"entries, or another order. {opened.record_path} records the vocabulary of the "
                          "training. With the other vocabulary, tokens would get the vectors of other tokens. "
@@ -173,7 +172,8 @@ def check_trained_config(path, config, opened):
       ValueError: a value that changes the model's outputs differs from the value in run.json.
     """
     trained, now = opened.record["bert_config"] if opened.record else {}, config.to_dict()
-    for name in sorted(CONFIG_KEYS & {*trained} & {*now} - {*TRAINING_CONFIG_KEYS}):
+    compared = record_comparison.CONFIG_KEYS - {*record_comparison.TRAINING_CONFIG_KEYS}
+    for name in sorted(compared & {*trained} & {*now}):
         if trained[name] != now[name]:
             is_own = os.path.realpath(opened.path) == os.path.realpath(os.path.dirname(path))
             restore = f"Restore {path}." if is_own else "Pass the configuration of the training."

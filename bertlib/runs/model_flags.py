@@ -137,10 +137,13 @@ def find_file(settings, candidates, directories):
       settings: a `Settings`.
       candidates: {name of a file: its flag}, in the order in which the files are searched for.
       directories: list of paths. None and "" are left out.
+
+    Raises:
+      FileNotFoundError, IsADirectoryError: the flag does not name a file.
     """
     for flag in candidates.values():
         if settings.get(flag) is not None:
-            return settings.get(flag)
+            return require_file(settings, flag)
     for directory in filter(None, directories):
         for name, flag in candidates.items():
             path = os.path.join(directory, name)

@@ -11,7 +11,6 @@ from absl import logging
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import batches
-from bertlib.graph import lazy_tensorflow as tf
 from bertlib.runs import checks, curve_table, run_record
 from bertlib.system import files, replica_group
 from bertlib.tasks import estimator_setup, model_checks, starting_weights, training_plan
@@ -30,7 +29,7 @@ class Inference:
 
     def rows(self):
         """Yields the predictions for the examples, each a dict of NumPy arrays, in the order of the file."""
-        with _memory_errors_naming("predict_batch_size"):
+        with estimator_setup.memory_errors_naming("predict_batch_size"):
             yield from batches.restore_file_order(
                 self._estimator.predict(self._input_fn, checkpoint_path=self.checkpoint))
 
@@ -44,22 +43,13 @@ class Inference:
         def input_fn(params):
             return self._input_fn({**params, "batch_size": batch_size or params["batch_size"]})
 
-        with _memory_errors_naming("eval_batch_size"):
+        with estimator_setup.memory_errors_naming("eval_batch_size"):
             return self._estimator.evaluate(input_fn, steps, None, self.checkpoint, name, metrics)
 
     @property
     def step(self):
         """The step of the weights."""
         return checkpoint_formats.read_global_step(self.checkpoint)
-
-
-@contextlib.contextmanager
-def _memory_errors_naming(flag):
-    """Returns a context manager. If memory runs out in its block, the error names the flag to lower."""
-    try:
-        yield
-    except tf.errors.ResourceExhaustedError as error:
-        raise ValueError(f"out of memory. Lower --{flag}.") from error
 
 
 def run(task):
