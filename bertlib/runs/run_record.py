@@ -104,6 +104,8 @@ class Description(NamedTuple):
       task_module: see `task_module.load`.
       trim_padding: whether batches of the training are trimmed.
       settings: {name: value} of further settings. They replace the values of the flags of the same name.
+      more_files: {name: content in bytes} of further files that the training writes, in addition to the
+        result of `model_files.model_file_contents`.
     """
 
     command: str
@@ -120,6 +122,7 @@ class Description(NamedTuple):
     dev_rows: dict | None = None
     task_module: dict | None = None
     settings: dict = {}
+    more_files: dict = {}
 
 
 def create_record(settings, description):
@@ -244,7 +247,7 @@ class RunRecord:
     """The record of a run. The constructor compares the run with the files in the output directory. The
     method `write` writes the record, and must be called after all other checks."""
 
-    def __init__(self, settings, schedule_steps, last_step, description, more_files):
+    def __init__(self, settings, schedule_steps, last_step, description):
         """Compares the run with the record and the model's files in --output_dir, and logs the differences.
 
         Args:
@@ -252,8 +255,6 @@ class RunRecord:
           schedule_steps: number of steps of the learning rate's schedule.
           last_step: the step at which the training ends, unless early stopping ends it before.
           description: the `Description` of the run.
-          more_files: {name: content in bytes} of further files that the training writes, in addition to the
-            result of `model_files.model_file_contents`.
 
         Raises:
           ValueError: the run cannot continue the training in the directory.
@@ -266,7 +267,7 @@ class RunRecord:
         self._now = {**create_record(settings, description), "planned_steps": schedule_steps,
                      "finished_step": None}
         self._contents = {} if not self._trains else {**model_files.model_file_contents(
-            settings, description.config, description.labels), **more_files}
+            settings, description.config, description.labels), **description.more_files}
         self._written = None  # the content of run.json, after `write`
         self._plan = self._compare(settings.trained or settings.output_directory)
 

@@ -11,7 +11,7 @@ from absl import logging
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import batches
-from bertlib.runs import checks, curve_table, run_record
+from bertlib.runs import checks, curve_table, file_names, run_record
 from bertlib.system import files, replica_group
 from bertlib.tasks import estimator_setup, model_checks, starting_weights, training_plan
 from bertlib.tasks import head as task_head
@@ -81,8 +81,7 @@ def run(task):
     model_checks.check_disk(settings, last_step, task.head_shapes(), task.config)
     task.make_data()
     trainable = _create_trainable(task, start, schedule_steps)
-    record = run_record.RunRecord(settings, schedule_steps, last_step, _describe(task, inputs, trainable),
-                                  task.more_files())
+    record = run_record.RunRecord(settings, schedule_steps, last_step, _describe(task, inputs, trainable))
     exports = settings.get("do_export")
     if exports:
         from bertlib.tasks import export_model
@@ -145,7 +144,7 @@ def _describe(task, inputs, trainable):
 
 def _list_overwritten_files(task):
     """Returns {flag: paths}, the files that the run overwrites in --output_dir and --results_dir."""
-    results = [*(name for split, name in task.records.items() if split != "train"), *task.other_names(),
+    results = [*(name for split, name in task.records.items() if split != "train"), file_names.SKIPPED_LINES,
                *(name for split in task.result_splits for name in task.result_names(split))]
     return checks.list_overwritten_files(task.settings, results, filter(None, [task.records.get("train")]))
 

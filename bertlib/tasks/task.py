@@ -11,7 +11,7 @@ import os
 from absl import logging
 
 from bertlib.data import example_encoding, prediction_files, tables, unknown_tokens
-from bertlib.runs import checks, file_names, model_flags, recorded_flags, registry, vocabularies
+from bertlib.runs import checks, model_flags, recorded_flags, registry, vocabularies
 from bertlib.system import fingerprints, terminal
 from bertlib.tasks import split_data
 
@@ -130,10 +130,6 @@ class Task(abc.ABC):
                 *(f"{TABLES[split]}.{ending}" for ending in prediction_files.FORMATS),
                 *([REPORT] if split == "dev" else [])]
 
-    def other_names(self):
-        """Returns the names of further files that the run can write into --results_dir."""
-        return [file_names.SKIPPED_LINES] if "skip_bad_lines" in self.settings else []
-
     # --- Read the data
 
     @abc.abstractmethod
@@ -220,11 +216,6 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def describe(self):
         """Returns the other fields of the `run_record.Description` of the run, as {name: value}."""
-
-    def more_files(self):
-        """Returns further files that describe the model, as {name: content in bytes}; see
-        `model_files.model_file_contents`."""
-        return {}
 
     # --- Train, evaluate and predict
 

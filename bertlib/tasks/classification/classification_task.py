@@ -179,11 +179,9 @@ class Classification(task.TaskWithResults):
             values["mapped_labels"] = settings.mapped_labels
         return {
             "task": settings.task_name.lower(), "labels": target.labels, "settings": values, **recorded,
+            "more_files": self.source.files,
             "train_data": run_record.describe_examples(examples["train"]) if settings.do_train else None,
             "dev_data": run_record.describe_examples(examples["dev"]) if settings.do_eval else None}
-
-    def more_files(self):
-        return self.source.files
 
     # --- The run
 
