@@ -26,7 +26,8 @@ from bertlib.runs.record_comparison import DEV_DATA
 from bertlib.system import files
 
 DIRECTORY, FILE = "best", "best.json"
-BEST, LAST = "best", "last"  # values of --weights
+# Values of --weights: the best weights that a training has kept, or the weights of its newest checkpoint.
+BEST, LAST = "best", "last"
 # The form of best.json. Step and value are null as long as there are no best weights.
 _FORM = {"metric": str, "first_step": int, "step": (int, None), "value": (int, float, None)}
 # A lower value of a metric is better if its name ends in one of these words. For all other metrics, a higher

@@ -80,13 +80,16 @@ class Settings:
         return self.open(self.results_dir)
 
     @property
-    def start(self):
+    def initial_training(self):
         """The `OutputDirectory` of the training that saved --init_checkpoint; None if no training did."""
         return self._find_training(self.get("init_checkpoint"))
 
     def reopen(self):
-        """Makes `output_directory`, `results_directory` and `start` read the files again. Call this method if
-        the files may have changed: when the directory was locked, and when a training has ended."""
+        """Makes `output_directory`, `results_directory` and `initial_training` read the files again.
+
+        Call this method if the files may have changed: when the directory was locked, and when a training
+        has ended.
+        """
         self.open.cache_clear()
         self._find_training.cache_clear()
 
@@ -99,7 +102,7 @@ class Settings:
         """
         if self.get("do_train"):
             return None
-        return self.output_directory if self.output_directory.newest else self.start
+        return self.output_directory if self.output_directory.newest else self.initial_training
 
     def choose_phases(self):
         """Sets --do_train and --do_eval to true if none of the flags in `PHASES` was given.

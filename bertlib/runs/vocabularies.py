@@ -55,16 +55,16 @@ def check_against_start(settings, path, flag):
     Raises:
       ValueError: the two vocabularies differ in their entries, or in the order of the entries.
     """
-    start = None if settings.output_directory.newest else settings.start
-    recorded = start.record["vocabulary"] if start and start.record else None
+    training = None if settings.output_directory.newest else settings.initial_training
+    recorded = training.record["vocabulary"] if training and training.record else None
     # The training may have had the same --marker_tokens, or this run adds them to its vocabulary.
     accepted = [hash_vocabulary(path, flag, added) for added in ((), markers(settings))]
     if recorded not in (None, *accepted):
         raise ValueError(
             f"--{flag}={path} differs from the vocabulary of --init_checkpoint={settings.init_checkpoint}: "
-            f"other entries, or another order. {start.record_path} records the vocabulary of the "
+            f"other entries, or another order. {training.record_path} records the vocabulary of the "
             "checkpoint. With the other vocabulary, tokens would get the vectors of other tokens. Pass the "
-            f"vocabulary in {start.path}.")
+            f"vocabulary in {training.path}.")
 
 
 # --- The tokenizer of a command -------------------------------------------------------------------------

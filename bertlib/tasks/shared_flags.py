@@ -6,6 +6,7 @@ A function returns a group whose default, heading or meaning differs between com
 from bertlib.data import prediction_files
 from bertlib.data.tables import check_encoding, is_delimiter
 from bertlib.estimator import step_config
+from bertlib.runs.best_weights import BEST, LAST
 from bertlib.runs.entries import (
     INPUT,
     LINE,
@@ -27,8 +28,6 @@ MAX_WORKERS = 1024
 MAX_GB = 1e6
 # Largest number of epochs for which the number of training steps still fits into an int64.
 MAX_EPOCHS = 1e9
-# Values of --weights: the best weights that a training has kept, or the weights of its newest checkpoint.
-BEST, LAST = "best", "last"
 
 # --- Data ------------------------------------------------------------------------------------------------
 
