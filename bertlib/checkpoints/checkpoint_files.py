@@ -6,8 +6,6 @@ directory. The functions of this module treat these characters like all other ch
 """
 
 import atexit
-import functools
-import itertools
 import os
 import re
 import shutil
@@ -18,7 +16,6 @@ from bertlib.system import files
 
 GLOB_CHARACTERS = re.compile(r"[*?\[\]\\]")
 _ENDINGS = r"\.(index|meta|data-\d{5}-of-\d{5})"
-_numbers = itertools.count()
 
 
 def list_by_ending(directory, *endings):
@@ -97,12 +94,6 @@ def escape_prefix(prefix):
 def new_link():
     """Returns the path for a new symbolic link, or for a directory of links. It is removed at the end of the
     process."""
-    return os.path.join(_link_directory(), str(next(_numbers)))
-
-
-@functools.cache
-def _link_directory():
-    """Returns a directory for links, which is removed at the end of the process."""
     directory = tempfile.mkdtemp(prefix="checkpoint_links.")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    return directory
+    return os.path.join(directory, "link")

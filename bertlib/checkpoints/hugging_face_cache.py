@@ -81,7 +81,6 @@ def _download(repository, revision):
     logging.info("Downloading missing files of %s, revision %s, into %s.", address, revision,
                  constants.HF_HUB_CACHE)
     try:
-        info = huggingface_hub.model_info(repository, revision=revision)
         snapshot = huggingface_hub.snapshot_download(repository, revision=revision, allow_patterns=_FILES)
     except Exception as error:  # the library also raises the errors of its HTTP client
         reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
@@ -89,7 +88,7 @@ def _download(repository, revision):
                       "private or gated, accept its conditions on this page, and log in with `hf auth "
                       "login`. Otherwise check the name, the network and the disk, and run this command "
                       "again.") from error
-    published = {file.rfilename for file in info.siblings}
+    published = os.listdir(snapshot)
     if _CONFIG not in published:
         raise ValueError(f"the repository {repository} has no {_CONFIG}, so it contains no model of Hugging "
                          "Face's library transformers. Use another repository.")

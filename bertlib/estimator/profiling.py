@@ -45,8 +45,7 @@ class ProfileHook(tf.train.SessionRunHook):
         self._start_or_stop(step)
 
     def after_run(self, run_context, run_values):
-        if not self._finished:
-            self._start_or_stop(int(run_context.session.run(self._global_step)))
+        self._start_or_stop(int(run_context.session.run(self._global_step)))
 
     def end(self, session):
         if self._traced_from is not None and not self._finished:

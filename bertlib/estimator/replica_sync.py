@@ -55,21 +55,20 @@ def broadcast_variables(group, root, variables, session):
       session: the session of this replica.
 
     Returns:
-      {name: (old value, new value)} for each variable whose value in this replica was replaced.
+      list of the names of the variables whose value in this replica was replaced.
     """
-    changed = {}
+    changed = []
     for batch in checkpoint_formats.groups_by_size(variables, _BATCH_BYTES):
         values = session.run(batch)
         digests = group.all_gather([_digest(value) for value in values])
         different = [index for index, column in enumerate(zip(*digests)) if len(set(column)) > 1]
         sent = group.all_gather([values[index] for index in different] if group.index == root else None)
-        new_values = {index: value for index, value in zip(different, sent[root])
-                      if digests[group.index][index] != digests[root][index]}
-        if new_values:
-            session.run([batch[index].initializer for index in new_values],
-                        {batch[index].initializer.inputs[1]: value for index, value in new_values.items()})
-        changed.update({batch[index].op.name: (values[index], value)
-                        for index, value in new_values.items()})
+        replaced = [(batch[index], value) for index, value in zip(different, sent[root])
+                    if digests[group.index][index] != digests[root][index]]
+        if replaced:
+            session.run([variable.initializer for variable, _ in replaced],
+                        {variable.initializer.inputs[1]: value for variable, value in replaced})
+        changed += [variable.op.name for variable, _ in replaced]
     return changed
 
 
@@ -146,18 +145,15 @@ class StepVote:
 
     def _correct_differences(self, session):
         changed = broadcast_variables(self._group, 0, self._trained, session)
-        largest = max(((float(np.max(np.abs(np.subtract(old, new, dtype=np.float64)))), name)
-                       for name, (old, new) in changed.items()), default=None)
-        found = self._group.all_gather((len(changed), largest))
-        if any(count for count, _ in found):
+        counts = self._group.all_gather(len(changed))
+        if any(counts):
             broadcast_variables(self._group, 0, self._all, session)
-        for index, (count, greatest) in enumerate(found if self._group.is_first else []):
+        for index, count in enumerate(counts if self._group.is_first else []):
             if count:
                 logging.warning(
-                    "%s computed other weights than replica 0: %d of %d variables differed. The variable %s "
-                    "differed most, by %.2g. All replicas continue with the weights of replica 0. To avoid "
-                    "differences, use GPUs or CPUs of the same kind for all replicas.",
-                    self._group.name(index), count, len(self._trained), greatest[1], greatest[0])
+                    "%s computed other weights than replica 0: %d of %d variables differed. All replicas "
+                    "continue with the weights of replica 0. To avoid differences, use GPUs or CPUs of the "
+                    "same kind for all replicas.", self._group.name(index), count, len(self._trained))
 
 
 class _SaveListener(tf.train.CheckpointSaverListener):

@@ -92,8 +92,8 @@ def hash_scripts():
     name.
     """
     folders = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    folders += [*getattr(site, "getsitepackages", list)(), getattr(site, "USER_SITE", None)]
-    installed = [pathlib.Path(path).resolve() for path in folders if path]
+    folders += [*site.getsitepackages(), site.getusersitepackages()]
+    installed = [pathlib.Path(path).resolve() for path in folders]
     fingerprints = {}
     for name, module in list(sys.modules.items()):
         path = getattr(module, "__file__", None)

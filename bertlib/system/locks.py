@@ -24,8 +24,8 @@ from absl import logging
 
 from bertlib.system import files
 
-# The locks that this process holds. A key identifies the directory (by device and inode, or by its path if it
-# is remote) and the name of the lock file. A value is [descriptor or None, number of holders].
+# The locks that this process holds. A key identifies the directory, by device and inode, and the name of the
+# lock file. A value is [descriptor or None, number of holders].
 _held = {}
 _held_lock = threading.Lock()
 # Error numbers of `flock` on file systems that do not support locks.
@@ -93,15 +93,16 @@ def _lock(what, folder, name):
     Raises:
       InUseError: another process holds the lock.
     """
-    path, is_remote = os.path.join(folder, name), files.is_remote(folder)
-    status = None if is_remote else os.stat(folder)
-    key = (folder, name) if is_remote else (status.st_dev, status.st_ino, name)
+    if files.is_remote(folder):
+        logging.warning("%s cannot be locked, because it is not on a local or mounted file system. Do not "
+                        "start a second run that writes to the same path.", what)
+        yield
+        return
+    path, status = os.path.join(folder, name), os.stat(folder)
+    key = status.st_dev, status.st_ino, name
     with _held_lock:
         if key not in _held:
-            if is_remote:
-                logging.warning("%s cannot be locked, because it is not on a local or mounted file system. "
-                                "Do not start a second run that writes to the same path.", what)
-            _held[key] = [None if is_remote else _open_locked(what, path), 0]
+            _held[key] = [_open_locked(what, path), 0]
         _held[key][1] += 1
     try:
         yield

@@ -1,13 +1,11 @@
 """Applies a function to many items in several processes, and yields the results in the items' order."""
 
 import collections
-from concurrent import futures
 import contextlib
 import itertools
 import multiprocessing.connection
 import os
 import pickle
-import queue
 import sys
 import traceback
 
@@ -47,34 +45,23 @@ def _map_in_processes(function, items, num_workers, chunk_size):
     """Yields function(item) for each item, computed in worker processes; see `ordered_map`."""
     rest = iter(items)
     chunks = iter(lambda: list(itertools.islice(rest, chunk_size)), [])
-    start = pickle.dumps(function)
-    idle = queue.SimpleQueue()
-
-    def run(chunk):
-        worker = idle.get()
-        try:
-            return worker.run(chunk)
-        finally:
-            idle.put(worker)
-
     with contextlib.ExitStack() as stack:
-        workers = [stack.enter_context(_Worker(start)) for _ in range(num_workers)]
-        threads = stack.enter_context(futures.ThreadPoolExecutor(num_workers))
-        for worker in workers:
-            idle.put(worker)
-            # At the end of the `with` block, this callback runs before the threads are joined. A thread may
-            # still wait for its worker. The callback kills the worker, so that the thread ends.
-            stack.callback(worker.child.process.kill)
-        # The number of submitted chunks is one more than the number of workers, so that no worker is idle
-        # while the caller uses results.
-        running = collections.deque(threads.submit(run, chunk)
-                                    for chunk in itertools.islice(chunks, num_workers + 1))
+        workers = [stack.enter_context(_Worker()) for _ in range(num_workers)]
+        running = collections.deque()  # the workers that have a chunk, in the order of the chunks
+        for worker, chunk in zip(workers, chunks):
+            worker.send(function)
+            worker.send(chunk)
+            running.append(worker)
         while running:
-            results, error, trace = running.popleft().result()
+            worker = running.popleft()
+            results, error, trace = worker.receive()
+            # The worker gets its next chunk before the caller uses the results, so that it is not idle.
+            for chunk in itertools.islice(chunks, 1):
+                worker.send(chunk)
+                running.append(worker)
             yield from results
             if error is not None:
                 raise error from RuntimeError(f"in a worker process:\n{trace}")
-            running.extend(threads.submit(run, chunk) for chunk in itertools.islice(chunks, 1))
 
 
 def available_cores():
@@ -83,36 +70,42 @@ def available_cores():
 
 
 class _Worker:
-    """A worker process that runs `_serve`. As a context manager, it waits at the end of the `with` block
-    until the process has ended."""
+    """A worker process that runs `serve`. As a context manager, it kills the process at the end of the `with`
+    block."""
 
-    def __init__(self, function):
+    def __init__(self):
         self._connection, worker_end = multiprocessing.connection.Pipe()
         with worker_end:
             # Ctrl-C reaches only this process, and this process then kills its workers.
-            self.child = child_processes.Child(
+            self._child = child_processes.Child(
                 [sys.executable, "-c", f"import sys; sys.path[:] = {list(map(str, sys.path))}; from "
                  f"bertlib.system import workers; workers.serve({worker_end.fileno()})"],
                 ends_with_caller=False, pass_fds=[worker_end.fileno()])
-        self._unsent = [function]
 
     def __enter__(self):
         return self
 
     def __exit__(self, *error):
         self._connection.close()
-        self.child.wait()
+        self._child.kill()
 
-    def run(self, chunk):
-        """Sends a chunk of items to the worker. Returns a triple: the results before the first exception, the
-        exception or None, and the traceback of the exception as text."""
-        try:
-            while self._unsent:
-                self._connection.send(self._unsent.pop(0))
-            self._connection.send(chunk)
+    def send(self, value):
+        """Sends the function, and then the chunks of items."""
+        with self._translate_errors():
+            self._connection.send(value)
+
+    def receive(self):
+        """Returns a triple: the results of a chunk before the first exception, the exception or None, and the
+        traceback of the exception as text."""
+        with self._translate_errors():
             return self._connection.recv()
+
+    @contextlib.contextmanager
+    def _translate_errors(self):
+        try:
+            yield
         except (EOFError, ConnectionError):
-            ended = child_processes.describe_end(self.child.process.wait())
+            ended = child_processes.describe_end(self._child.process.wait())
             raise ChildProcessError(
                 f"A worker process {ended}. If memory ran out, use fewer workers.") from None
 
@@ -126,7 +119,7 @@ def serve(descriptor):
     """
     connection, function = multiprocessing.connection.Connection(descriptor), None
     with contextlib.suppress(EOFError, ConnectionError):
-        start = connection.recv()
+        start = connection.recv_bytes()
         while True:
             results, failure, trace = [], None, ""
             received = connection.recv_bytes()

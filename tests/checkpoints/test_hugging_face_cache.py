@@ -42,20 +42,16 @@ def hub(monkeypatch, cache):
     state = types.SimpleNamespace(names={*FILES, "pytorch_model.bin", "onnx/model.safetensors"}, error=None,
                                   asked=[])
 
-    def model_info(repository, revision):
-        if state.error:
-            raise state.error
-        return types.SimpleNamespace(siblings=[types.SimpleNamespace(rfilename=name) for name in state.names])
-
     def snapshot_download(repository, revision, local_files_only=False, allow_patterns=None):
         if local_files_only:
             return read_cache(repository, revision=revision, local_files_only=True)
+        if state.error:
+            raise state.error
         names = state.names.intersection(allow_patterns)
         state.asked.append((repository, names, revision))
         return put(cache, repository, revision if revision in COMMITS else COMMITS[1], names, revision)
 
     read_cache = huggingface_hub.snapshot_download
-    monkeypatch.setattr(huggingface_hub, "model_info", model_info)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
     return state
 

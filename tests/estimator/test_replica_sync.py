@@ -82,7 +82,7 @@ def vote_of(said):
     """Returns a vote of replica 0. The other replica answers with `said`, and has the same weights."""
     with tf.Graph().as_default():
         tf.get_variable("weights", initializer=np.float32([1]))
-        return replica_sync.StepVote(Replica(0, 2, lambda own: [own, said if len(own) == 3 else own]))
+        return replica_sync.StepVote(Replica(0, 2, lambda own: [own, said if isinstance(own, tuple) else own]))
 
 
 def training_that(ends=False, runs=None):
@@ -137,10 +137,8 @@ def test_weights_that_have_moved_away_become_those_of_replica_0(monkeypatch):
 
     assert run_replicas(3, work) == [[[[1, 2, 3], [1, 2], [5]]] * 2] * 3
     assert [line.partition(". All replicas continue")[0] for line in lines] == [
-        "replica 1 computed other weights than replica 0: 1 of 2 variables differed. The variable weights "
-        "differed most, by 2.4e-07",
-        "replica 2 computed other weights than replica 0: 1 of 2 variables differed. The variable halves "
-        "differed most, by 0.00098"]
+        "replica 1 computed other weights than replica 0: 1 of 2 variables differed",
+        "replica 2 computed other weights than replica 0: 1 of 2 variables differed"]
 
 
 @pytest.mark.parametrize("limit, runs", [(2**28, 1), (1, 5)])
