@@ -107,8 +107,7 @@ def simulate(train_op):
     """
     allocations, seconds = trace_allocations(train_op)
     peak = max(itertools.accumulate(change for _, change in allocations), default=0)
-    graph = getattr(train_op, "op", train_op).graph
-    return MemoryNeed(_variable_bytes(graph), peak, seconds)
+    return MemoryNeed(_variable_bytes(train_op.graph), peak, seconds)
 
 
 def trace_allocations(train_op):

@@ -22,7 +22,7 @@ class Sweep(NamedTuple):
       arguments: list of str, the arguments that all runs share.
       metric: name of the metric by which runs are compared.
       keep: one of `sweep_directory.KEPT`.
-      slots: list of `child_jobs.Slot`, the GPUs or CPU cores of each job.
+      slots: the parts of the machine for the jobs, see `child_jobs.divide_machine`.
       shares_features: whether the runs get --features_cache.
     """
 

@@ -9,7 +9,6 @@ import contextlib
 import fcntl
 import os
 import time
-from typing import NamedTuple
 
 from absl import logging
 
@@ -18,42 +17,27 @@ from bertlib.system import child_processes, gpu_libraries, stopping, workers
 _POLL_SECONDS = 0.1
 
 
-class Slot(NamedTuple):
-    """The GPU or the CPU cores that a child process uses.
-
-    Attributes:
-      gpu: value of CUDA_VISIBLE_DEVICES; None to leave this variable unchanged.
-      cores: set of the numbers of CPU cores; None for all cores.
-    """
-
-    gpu: str | None = None
-    cores: frozenset | None = None
-
-
 def divide_machine(jobs):
-    """Returns a list of `jobs` `Slot`s. Each slot has a separate GPU. On a machine without GPUs, each slot
-    has separate CPU cores (only on Linux). A single job gets the whole machine.
+    """Returns a list of `jobs` slots. A slot is the part of the machine that a job uses, as a dict of
+    environment variables. Each slot has a separate GPU. On a machine without GPUs, each slot has an equal
+    share of the CPU cores. A single job gets the whole machine.
 
     Raises:
       ValueError: the machine has fewer GPUs or cores than `jobs`.
     """
     if jobs == 1:
-        return [Slot()]
+        return [{}]
     gpus = [] if gpu_libraries.missing_libraries() else gpu_libraries.visible_gpus()
     if gpus:
         if jobs > len(gpus):
             raise ValueError(f"--jobs={jobs}: each job needs a GPU, but this machine has {len(gpus)}. Pass "
                              f"--jobs={len(gpus)}.")
-        return [Slot(gpu=gpu) for gpu in gpus[:jobs]]
+        return [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus[:jobs]]
     count = workers.available_cores()
     if jobs > count:
         raise ValueError(f"--jobs={jobs}: each job needs a CPU core, but this process may use only {count}. "
                          f"Pass --jobs={count}.")
-    if not hasattr(os, "sched_getaffinity"):  # outside of Linux, the jobs share the cores
-        return [Slot()] * jobs
-    cores = sorted(os.sched_getaffinity(0))
-    return [Slot(cores=frozenset(cores[len(cores) * index // jobs:len(cores) * (index + 1) // jobs]))
-            for index in range(jobs)]
+    return [workers.share_of_cores(jobs)] * jobs
 
 
 @contextlib.contextmanager
@@ -96,7 +80,7 @@ def run_all(keys, start, slots, descriptor):
       keys: list of objects of any type, one for each child process.
       start: function that takes a key and returns (list of str: the command, path of the log). It is called
         directly before the child starts.
-      slots: list of `Slot`, see `divide_machine`.
+      slots: list of dicts, see `divide_machine`.
       descriptor: of the locked file, which the children inherit.
 
     Raises:
@@ -124,21 +108,8 @@ def run_all(keys, start, slots, descriptor):
 
 
 def _start(command, log, slot, descriptor):
-    """Starts a child process. Returns the `Child`, and the position in the log where its output begins.
-
-    A child process inherits the CPU cores of the thread that starts it, so this function changes the cores of
-    the thread for a moment."""
-    environment = dict(os.environ)
-    if slot.gpu is not None:
-        environment["CUDA_VISIBLE_DEVICES"] = slot.gpu
-    before = os.sched_getaffinity(0) if slot.cores else None
-    if slot.cores:
-        os.sched_setaffinity(0, slot.cores)
-    try:
-        with open(log, "ab") as output:
-            log_start = output.tell()
-            return child_processes.Child(command, environment, stdout=output, stderr=output,
-                                         pass_fds=[descriptor]), log_start
-    finally:
-        if before:
-            os.sched_setaffinity(0, before)
+    """Starts a child process. Returns the `Child`, and the position in the log where its output begins."""
+    with open(log, "ab") as output:
+        log_start = output.tell()
+        return child_processes.Child(command, {**os.environ, **slot}, stdout=output, stderr=output,
+                                     pass_fds=[descriptor]), log_start

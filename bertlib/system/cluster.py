@@ -68,8 +68,6 @@ def from_environment(environment=os.environ):
     try:
         config = json.loads(text) if text.strip() else {}
         _require(isinstance(config, dict), "its content is not a JSON object")
-        _require("sparseCluster" not in config, "it contains a sparseCluster, which lists only some of the "
-                 "machines. Remove enableDynamicWorker from the TFJob")
         jobs = {job: _addresses(job, members)
                 for job, members in _dict('"cluster"', config.get("cluster")).items()}
         task = _dict('"task"', config.get("task"))

@@ -102,13 +102,7 @@ def _environment(plan, local_index, spec):
     if gpus:
         changes["CUDA_VISIBLE_DEVICES"] = gpus[local_index]
     if plan.local_count > 1:
-        threads = max(1, workers.available_cores() // plan.local_count)
-        counts = {"TF_NUM_INTRAOP_THREADS": threads, "OMP_NUM_THREADS": threads,
-                  # At least two threads are needed. A single thread would always run the op that became
-                  # ready last, and the backward pass keeps making new ops ready. So sums over replicas would
-                  # wait until the end of the backward pass.
-                  "TF_NUM_INTEROP_THREADS": max(2, threads)}
-        changes.update({name: str(count) for name, count in counts.items() if name not in os.environ})
+        changes.update(workers.share_of_cores(plan.local_count))
     return {**os.environ, **changes}
 
 

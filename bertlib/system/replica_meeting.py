@@ -252,17 +252,8 @@ def listener(host, port):
         logging.warning("%s is not an address of this machine. Replica 0 listens at port %d of all addresses "
                         "of this machine. To use only one address, name this address in "
                         "TF_CONFIG.", host, port)
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        # Without this option, the port of a run that has ended could not be used for a minute. A port at
-        # which another process listens still cannot be used.
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((own or "", port))
-        listening.listen(128)
-    except OSError:
-        listening.close()
-        raise
-    return listening
+    # Also uses the port of a run that ended less than a minute ago, but not if another process listens there.
+    return socket.create_server((own or "", port), family=family, backlog=128)
 
 
 def _own_address(host):

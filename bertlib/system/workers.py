@@ -69,6 +69,22 @@ def available_cores():
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def share_of_cores(num_processes):
+    """Returns {name: value}, the environment variables of a process that uses its share of the CPU cores.
+    Variables that are already set are left out.
+
+    Args:
+      num_processes: number of processes that share the cores.
+    """
+    threads = max(1, available_cores() // num_processes)
+    counts = {"TF_NUM_INTRAOP_THREADS": threads, "OMP_NUM_THREADS": threads,
+              # At least two threads are needed. A single thread would always run the op that became ready
+              # last, and the backward pass keeps making new ops ready. So sums over replicas would wait until
+              # the end of the backward pass.
+              "TF_NUM_INTEROP_THREADS": max(2, threads)}
+    return {name: str(count) for name, count in counts.items() if name not in os.environ}
+
+
 class _Worker:
     """A worker process that runs `serve`. As a context manager, it kills the process at the end of the `with`
     block."""

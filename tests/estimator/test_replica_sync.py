@@ -82,7 +82,8 @@ def vote_of(said):
     """Returns a vote of replica 0. The other replica answers with `said`, and has the same weights."""
     with tf.Graph().as_default():
         tf.get_variable("weights", initializer=np.float32([1]))
-        return replica_sync.StepVote(Replica(0, 2, lambda own: [own, said if isinstance(own, tuple) else own]))
+        return replica_sync.StepVote(
+            Replica(0, 2, lambda own: [own, said if isinstance(own, tuple) else own]))
 
 
 def training_that(ends=False, runs=None):

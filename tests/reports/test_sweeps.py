@@ -56,7 +56,7 @@ def sweep(values, jobs=1, metric="eval_accuracy", keep="best"):
     """Runs a sweep in the working directory. Returns the number of failed runs."""
     runs = sweep_grid.list_runs(sweep_grid.parse([f"a={','.join(values)}"], lambda name, text: text), None, 0)
     return sweep_loop.run(
-        sweep_loop.Sweep("train.py", [], metric, keep, [child_jobs.Slot()] * jobs),
+        sweep_loop.Sweep("train.py", [], metric, keep, [{}] * jobs),
         sweep_directory.SweepDirectory("sweep", "train.py", {}), runs)
 
 
@@ -233,8 +233,8 @@ def test_each_job_has_its_own_gpu(directory, monkeypatch):
     monkeypatch.setattr(gpu_libraries, "missing_libraries", list)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-ab,5")
     slots = child_jobs.divide_machine(2)
-    assert [slot.gpu for slot in slots] == ["3", "GPU-ab"]
-    assert [slot.gpu for slot in child_jobs.divide_machine(1)] == [None]
+    assert slots == [{"CUDA_VISIBLE_DEVICES": "3"}, {"CUDA_VISIBLE_DEVICES": "GPU-ab"}]
+    assert child_jobs.divide_machine(1) == [{}]
     with pytest.raises(ValueError, match="--jobs=4: each job needs a GPU, but this machine has 3"):
         child_jobs.divide_machine(4)
 

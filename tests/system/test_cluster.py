@@ -96,7 +96,7 @@ def test_all_machines_have_one_key_and_other_clusters_another():
     (config('{"worker": ["::1:2222"]}'), "'::1:2222' is not an address"),
     (config('{"a\\nb\\ud800": ["a:1"]}'), "machines of an unknown kind: ['a\\nb\\ud800']"),
     ('{"sparseCluster": {"worker": {"1": "a:1"}}, "task": {"type": "worker", "index": 1}}',
-     "enableDynamicWorker")])
+     "it names no machine that trains")])
 def test_what_is_wrong_is_said(text, said):
     with pytest.raises(ValueError) as caught:
         read(text)
