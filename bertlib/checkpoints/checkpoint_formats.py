@@ -234,12 +234,6 @@ def _files_of_index(index):
 
 
 def _open_tensorflow(prefix):
-    stem = _without_ending(prefix)
-    if stem != prefix and checkpoint_files.exists(stem):
-        raise FileNotFoundError(f"{prefix} is only one file of a checkpoint. Name the prefix of the "
-                                f"checkpoint: {stem}")
-    if prefix.endswith("/"):
-        raise FileNotFoundError(f"There is no directory {prefix}.")
     if not checkpoint_files.exists(prefix):
         near = checkpoint_files.list_checkpoints(os.path.dirname(prefix))
         hint = f" Checkpoints in this directory: {', '.join(near[:5])}." if near else ""

@@ -174,8 +174,13 @@ class Estimator(object):
         else:
             logging.info("Training in %s, from step 0 %s.", self._model_dir, where)
         session = self._training_session(input_fn, hooks, saving_listeners, checkpoint, last_step)
-        with self._training():
+        self._is_training = True
+        try:
             session.run()
+        finally:
+            self._is_training = False
+        if self._config.group:  # wait until the sessions of all replicas are closed
+            self._config.group.barrier()
 
     def _training_session(self, *arguments):
         """Creates the `TrainingSession`. `arguments` are the constructor's arguments that follow `config`."""
@@ -191,19 +196,6 @@ class Estimator(object):
         """Returns the checkpoint that is evaluated if the caller names none; None for the starting weights.
         All replicas must call this method."""
         return self._newest_checkpoint_of_replica_0()
-
-    @contextlib.contextmanager
-    def _training(self):
-        """Returns a context manager for a block that runs a training. During the block, `_group` is None,
-        so replica 0 evaluates alone. At the end of the block, the context manager waits until the sessions of
-        all replicas are closed."""
-        self._is_training = True
-        try:
-            yield
-        finally:
-            self._is_training = False
-        if self._config.group:
-            self._config.group.barrier()
 
     # --- Evaluation and prediction
 

@@ -171,7 +171,7 @@ def test_a_path_without_a_checkpoint_is_answered_with_those_that_there_are(tmp_p
     assert "bert_modell.ckpt.index" in message and f"directory: {prefix}." in message
     assert "no checkpoint" in refusal(tmp_path / "no" / "such" / "model.ckpt")
     for ending in ("index", "data-00000-of-00001", "meta"):
-        assert refusal(f"{prefix}.{ending}").endswith(f"Name the prefix of the checkpoint: {prefix}")
+        assert refusal(f"{prefix}.{ending}").endswith(f"Checkpoints in this directory: {prefix}.")
     write_tensorflow(tmp_path / "other.ckpt", {"a": np.float32(1)})
     os.remove(tmp_path / "checkpoint")
     assert "contains 2 checkpoints" in refusal(tmp_path) and "Pass the prefix" in refusal(tmp_path)
