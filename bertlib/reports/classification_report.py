@@ -149,23 +149,9 @@ def confusion_section(matrix, labels, noun, *notes):
 
 def _matrix_table(matrix, labels):
     """Returns the `Html` of a confusion matrix with colors; see `confusion_section`."""
-    names = [name(label) for label in labels]
-    is_wide = sum(max(len(label), 4) for label in labels) > _MAX_HORIZONTAL
-    css = ' class="long"' if is_wide else ' class="number"'
-    lines = [f'<tr><th></th><th colspan="{len(names)}">predicted</th></tr>',
-             f"<tr><th>label</th>{''.join(f'<th{css}>{each}</th>' for each in names)}</tr>"]
-    body = []
-    for row, counts in enumerate(matrix):
-        total = sum(counts)
-        cells = []
-        for column, count in enumerate(counts):
-            css = "hit" if row == column else "miss"
-            style = f' class="{css}" style="--share: {0.7 * math.sqrt(count / total):.3f}"' if count else ""
-            cells.append(f"<td{style}>{number(count)}</td>")
-        body.append(f"<tr><th>{names[row]}</th>{''.join(cells)}</tr>\n")
-    css = "matrix dense" if len(labels) > _DENSE_MATRIX else "matrix"
-    return report_page.Html(f'<div class="scroll"><table class="{css}"><thead>{"".join(lines)}</thead>\n'
-                            f'<tbody>{"".join(body)}</tbody></table></div>\n')
+    return report_page.render("matrix.html", {
+        "labels": labels, "matrix": matrix, "name": name, "is_dense": len(labels) > _DENSE_MATRIX,
+        "is_wide": sum(max(len(label), 4) for label in labels) > _MAX_HORIZONTAL})
 
 
 def _error(index, row, facts, threshold):
