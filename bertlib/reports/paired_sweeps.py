@@ -2,6 +2,7 @@
 
 import os
 import re
+from typing import NamedTuple
 
 from bertlib.reports import paired_predictions, paired_tests, run_rows, sweep_directory
 from bertlib.runs import best_weights, registry
@@ -13,6 +14,24 @@ _SEED = "seed"  # runs of two sweeps that differ only in this setting can be com
 _INPUTS = {"training data": "train_data", "task module": "task_module"}
 # Matches the names of the SQuAD metrics, whose values are in percent.
 _PERCENT = re.compile("(HasAns_|NoAns_|best_)?(exact|exact_match|f1)")
+
+
+class _Result(NamedTuple):
+    """A run that has a value of the compared metric.
+
+    Attributes:
+      output_dir: the output directory of the run.
+      record: the content of its run.json; {} without this file.
+      varied: names of the settings in --grid.
+      settings: {name: value as text} of all settings, with the fingerprints of the inputs.
+      value: the value of the metric.
+    """
+
+    output_dir: str
+    record: dict
+    varied: list
+    settings: dict
+    value: float
 
 
 def compare(directories, metric=None):
@@ -44,26 +63,17 @@ def compare(directories, metric=None):
                              "have not ended. Wait for the sweep, or run its command again.")
     name = _choose_metric(metric, [{name for run in runs for name in run.metrics} for runs in ended],
                           directories)
-    used = [[run for run in runs if run.value(name) is not None] for runs in ended]
-    for directory, runs in zip(directories, used):
-        if not runs:
-            raise ValueError(f"{directory} has no finished run with the metric {name}. Continue the sweep, "
-                             "or pass another --metric.")
-    records = [[OutputDirectory(sweep.output_dir(run)).record or {} for run in runs]
-               for sweep, runs in zip(sweeps, used)]
-    _check_same_evaluation(name, [sweep.output_dir(runs[0]) for sweep, runs in zip(sweeps, used)],
-                           [of_sweep[0] for of_sweep in records])
-    settings = [[_settings(sweep, run, record) for run, record in zip(runs, of_sweep)]
-                for sweep, runs, of_sweep in zip(sweeps, used, records)]
-    compared = _find_compared(settings)
-    keys = list(dict.fromkeys(name for runs in used for run in runs for name in run.settings
-                              if name not in compared))
-    groups = [{tuple(map(of_run.get, keys)): run.value(name) for of_run, run in zip(of_sweep, runs)}
-              for of_sweep, runs in zip(settings, used)]
+    used = [_results(sweep, runs, name) for sweep, runs in zip(sweeps, ended)]
+    _check_same_evaluation(name, [results[0] for results in used])
+    compared = _find_compared(used)
+    keys = list(dict.fromkeys(key for result in sum(used, []) for key in result.varied
+                              if key not in compared))
+    groups = [{tuple(map(result.settings.get, keys)): result.value for result in results}
+              for results in used]
     common = [key for key in groups[0] if key in groups[1]]
     if not common:
         _refuse_other_settings(directories, groups, keys)
-    is_fraction = _is_fraction(name, sum(records, []))
+    is_fraction = _is_fraction(name, sum(used, []))
     lower = best_weights.is_lower_better(name)
     scale = 100.0 if is_fraction else 1.0
     values = [[scale * group[key] for key in common or group] for group in groups]
@@ -81,9 +91,27 @@ def compare(directories, metric=None):
                 "points" if is_fraction or _PERCENT.fullmatch(name) else "")], "test": test}
 
 
-def _is_fraction(name, records):
+def _results(sweep, runs, metric):
+    """Returns the list of the `_Result`s of the runs of a `sweep_directory.SweepDirectory`."""
+    found = []
+    for run in runs:
+        if run.value(metric) is not None:
+            output_dir = sweep.output_dir(run)
+            record = OutputDirectory(output_dir).record or {}
+            inputs = {name: record[field]["fingerprint"][:8] for name, field in _INPUTS.items()
+                      if record.get(field)}
+            found.append(_Result(output_dir, record, list(run.settings),
+                                 {**sweep.base, **run.settings, **inputs}, run.value(metric)))
+    if not found:
+        raise ValueError(f"{sweep.path} has no finished run with the metric {metric}. Continue the sweep, or "
+                         "pass another --metric.")
+    return found
+
+
+def _is_fraction(name, results):
     """Returns whether a metric is a fraction from 0 to 1, according to the kinds of the trained heads."""
-    patterns = {registry.find_target(record["task_type"]).fractions for record in records if record}
+    patterns = {registry.find_target(result.record["task_type"]).fractions for result in results
+                if result.record}
     return any(re.fullmatch(pattern, name) for pattern in patterns if pattern)
 
 
@@ -100,16 +128,16 @@ def _choose_metric(metric, names, directories):
     return (scores or metrics)[0]
 
 
-def _check_same_evaluation(name, outputs, records):
+def _check_same_evaluation(name, results):
     """Checks that a run of one sweep and a run of the other one were evaluated on the same examples, and that
     a metric has the same meaning for both. If the runs have no tables of predictions, the fingerprints of the
     development data in run.json are compared.
 
     Args:
       name: name of the metric.
-      outputs: the output directories of the two runs.
-      records: the records of the two runs.
+      results: the `_Result`s of the two runs.
     """
+    outputs, records = [result.output_dir for result in results], [result.record for result in results]
     tables = list(map(paired_predictions.find_table, outputs))
     data = [(record.get("dev_data") or {}).get("fingerprint") for record in records]
     if all(tables):
@@ -127,23 +155,17 @@ def _check_same_evaluation(name, outputs, records):
                              "--metric.")
 
 
-def _settings(sweep, run, record):
-    """Returns all settings of a run, {name: value as text}, with the fingerprints of its inputs."""
-    inputs = {name: record[field]["fingerprint"][:8] for name, field in _INPUTS.items() if record.get(field)}
-    return {**sweep.base, **run.settings, **inputs}
-
-
-def _find_compared(settings):
+def _find_compared(used):
     """Returns the settings in which two sweeps differ, as {setting: [value in the first sweep, value in the
     second sweep]}. All runs of the first sweep have the same value of such a setting, and all runs of the
     second sweep have a different value.
 
     Args:
-      settings: for each sweep, the list of the settings of its runs.
+      used: for each sweep, the list of its `_Result`s.
     """
     found = {}
-    for name in sorted({name for of_sweep in settings for of_run in of_sweep for name in of_run}):
-        first, second = ({of_run.get(name, _NOT_GIVEN) for of_run in of_sweep} for of_sweep in settings)
+    for name in sorted({name for result in sum(used, []) for name in result.settings}):
+        first, second = ({result.settings.get(name, _NOT_GIVEN) for result in results} for results in used)
         if len(first) == len(second) == 1 and first != second:
             found[name] = [*first, *second]
     return found
