@@ -24,8 +24,6 @@ HEADER_VALUES = {"auto": None, "true": True, "false": False}
 # Messages show at most this number of characters of a column's name.
 _SHOWN_CHARACTERS = 60
 _OTHER_DELIMITER = " If another character separates the columns, pass --delimiter."
-_SEMICOLONS = (" The row has commas and semicolons. If semicolons separate the columns, pass "
-               "--delimiter=semicolon.")
 _NO_HEADER = ". If this row is not a header, pass the numbers of the columns, from 1"
 
 
@@ -380,8 +378,7 @@ class TextFile:
         for line, row in rows:
             if isinstance(row, BadRow):
                 if "quote" in row.kind and self._reader.delimiter is None:
-                    row = row._replace(problem=row.problem + (
-                        _SEMICOLONS if table.is_ambiguous else _OTHER_DELIMITER))
+                    row = row._replace(problem=row.problem + _OTHER_DELIMITER)
                 if table.delimiter and row.kind != "blank line":
                     raise RowError(line, f"{row.problem} Line {line} determines the columns, so "
                                    f"--skip_bad_lines=true cannot leave it out. Correct line {line}.")
@@ -448,21 +445,22 @@ class TextFile:
         has_header = self._has_header(line, first, others)
         if not has_header:
             self.place = self.place._replace(names=None)
-        try:
-            columns = self._choose_columns()
-            self.text_places = [self.place.find(column, "--text_column") for column in columns]
-        except RowError as error:
-            raise RowError(error.line, error.problem + _SEMICOLONS * table.is_ambiguous) from None
+        self.text_places = self._find_texts()
         return has_header
 
-    def _choose_columns(self):
-        """Returns the columns of the texts in the current file, whose columns are described by `place`.
-
-        Usual names are stored in the reader: its later files must have the same columns, and
-        `custom_task.read` records them.
+    def _find_texts(self):
+        """Returns the places of the texts in the current file or row, whose columns are described by `place`.
 
         Raises:
           RowError: the columns do not exist, or their names have a problem.
+        """
+        return [self.place.find(column, "--text_column") for column in self._choose_columns()]
+
+    def _choose_columns(self):
+        """Returns the names or the numbers of the columns of the texts; see `_find_texts`.
+
+        Usual names are stored in the reader: its later files must have the same columns, and
+        `custom_task.read` records them.
         """
         reader, place = self._reader, self.place
         if reader.other_names is None:
@@ -552,8 +550,7 @@ class TextFile:
         if self.place is None or is_chosen:
             self.place = ColumnIndex(line, list(row), True, len(row))
             try:
-                self.text_places = [self.place.find(column, "--text_column")
-                                    for column in self._choose_columns()]
+                self.text_places = self._find_texts()
             except RowError as error:
                 if not is_chosen:
                     self.place = None

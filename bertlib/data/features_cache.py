@@ -22,22 +22,6 @@ _RECORDS, _FACTS = "features.tf_record", "facts.json"
 _POLL_SECONDS = 0.2
 
 
-def check(path):
-    """Checks the value of --features_cache.
-
-    Args:
-      path: directory of the cache, which may be missing.
-
-    Raises:
-      NotADirectoryError: the path, or one of its parent directories, is a file.
-      ValueError: the path is not on a local or mounted file system.
-    """
-    if files.is_remote(path):
-        raise ValueError(f"--features_cache={path}: the cache needs a local directory, because its files are "
-                         "shared by hard links. Name a local directory.")
-    files.require_directory(f"--features_cache={path}", path)
-
-
 def write(path, cache, inputs, examples, convert):
     """Writes a file of features. If the cache contains the file, `path` becomes a link to it. Otherwise, the
     function makes the file and adds it to the cache.

@@ -480,8 +480,6 @@ class Table:
         there.
       is_declared: whether the first line of a CSV file names the delimiter, as in "sep=;". Excel writes such
         a line. It is not a row.
-      is_ambiguous: True if no delimiter was passed, and the first row contains both commas and semicolons
-        outside of quotes.
     """
 
     def __init__(self, stream, input_format, delimiter=None, encoding="utf-8"):
@@ -500,7 +498,7 @@ class Table:
         """
         marks = []  # filled when the first line is read
         lines = read_lines(stream, None if input_format == "jsonl" else encoding, marks)
-        self.is_ambiguous = self.is_declared = False
+        self.is_declared = False
         self.dialect = PLAIN
         if input_format == "jsonl":
             self.delimiter, self._rows = None, _parse_objects(lines)
@@ -514,8 +512,8 @@ class Table:
         self.delimiter = delimiter or self.delimiter
         if self.delimiter is None:
             first = list(_first_row(lines))
-            found = [sign for sign in ",;" if sign in _drop_quoted(first)]
-            self.delimiter, self.is_ambiguous = (found or [","])[0], len(found) == 2
+            unquoted = _drop_quoted(first)
+            self.delimiter = ";" if ";" in unquoted and "," not in unquoted else ","
             lines = itertools.chain(first, lines)
         self._rows = split_rows(lines, self.delimiter, '"', strict=True, lines_before=int(self.is_declared))
         self.dialect = Dialect(self.delimiter, has_mark)

@@ -44,22 +44,14 @@ def write_page(path, ended, metric, planned, script, base):
                      for run in ended if run.message],
         "settings": settings,
         "ranking": [[str(ranks[run.value(metric)]),
-                     *(_notation(run.settings.get(name, "")) for name in settings),
+                     *(run.settings.get(name, "") for name in settings),
                      run.value(metric), report_page.number(run.seconds, 1)] for run in ranked],
         "base": [[f"--{name}", value] for name, value in base.items() if name not in settings]}))
 
 
-def _notation(text):
-    """Returns the value of a flag. All numbers that are not whole have one notation, such as 2e-05."""
-    try:
-        return text if text.isdecimal() else f"{float(text):.12g}"
-    except ValueError:
-        return text
-
-
 def _describe(settings, without=()):
     """Returns settings as text. A browser may begin a new line after each setting, but not within one."""
-    return ", ".join(f"{name}\u00a0{_notation(value)}" for name, value in settings.items()
+    return ", ".join(f"{name}\u00a0{value}" for name, value in settings.items()
                      if name not in without)
 
 
@@ -77,8 +69,7 @@ def _by_setting(ranked, settings, metric):
     metrics of the runs with one value of the setting."""
     found = []
     for name in settings:
-        strips = _strips(ranked, lambda run, name=name: _notation(run.settings.get(name, "not in the grid")),
-                         metric)
+        strips = _strips(ranked, lambda run, name=name: run.settings.get(name, "not in the grid"), metric)
         if len(strips) > 1 and name not in SEEDS:
             found.append((name, sorted(strips, key=lambda strip: _order(strip[0]))))
     return found

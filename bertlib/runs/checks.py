@@ -4,7 +4,6 @@ import glob
 import os
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, metrics_history
-from bertlib.data import features_cache
 from bertlib.runs import curve_table, file_names
 from bertlib.system import files
 
@@ -58,8 +57,12 @@ def check_directories(settings):
                                   "another directory.")
     if settings.do_train and not settings.output_directory.newest:
         refuse_other_kind("output_dir", settings.output_dir, file_names.RECORD)
-    if settings.get("features_cache"):
-        features_cache.check(settings.features_cache)
+    cache = settings.get("features_cache")
+    if cache and files.is_remote(cache):
+        raise ValueError(f"--features_cache={cache}: the cache needs a local directory, because its files "
+                         "are shared by hard links. Name a local directory.")
+    if cache:
+        files.require_directory(f"--features_cache={cache}", cache)
 
 
 def refuse_other_kind(flag, directory, own):

@@ -70,7 +70,7 @@ def test_a_first_row_that_cannot_be_read_is_never_left_out(tmp_path):
 
 
 @pytest.mark.parametrize("header, advice", [
-    ('"Nr, lang";Datum, Tag', "If semicolons separate the columns, pass --delimiter=semicolon."),
+    ('"Nr, lang";Datum, Tag', "If another character separates the columns, pass --delimiter."),
     ('"Nr, lang"|label', "If another character separates the columns, pass --delimiter.")])
 def test_a_header_with_another_delimiter_names_the_flag(header, advice, tmp_path):
     message = error_of(written(tmp_path, f"{header}\na;x\nb;y\n"))
