@@ -55,8 +55,8 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
       decay: decay of the moving averages.
       epsilon: number that is added to the variance.
       param_initializers: {name of a variable: initializer}.
-      updates_collections: collections to which the updates of the moving averages are added. If None, the
-        result of the layer is computed after the updates.
+      updates_collections: collections to which the updates of the moving averages are added, besides
+        UPDATE_OPS. If None, the result of the layer is computed after the updates.
       is_training: bool or scalar tensor. If false, the moving averages are used for the normalization.
       **unsupported: other arguments of TensorFlow 1.15. All of them except `fused` must be None. With
         fused=False, the moving variance is computed without Bessel's correction.
@@ -71,44 +71,27 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
     if others:
         raise ValueError(f"tf.contrib.layers.batch_norm: the argument {', '.join(others)} is not supported. "
                          "Use tf.layers.batch_normalization.")
-    initializers = {"beta": tf.zeros_initializer(), "gamma": tf.ones_initializer(),
-                    "moving_mean": tf.zeros_initializer(),
-                    "moving_variance": tf.ones_initializer(), **(param_initializers or {})}
-    with tf.variable_scope(scope, "BatchNorm", [inputs], reuse=reuse):
-        def variable(name, exists=True, trained=trainable):
-            return _variable(name, inputs.shape[-1:].as_list(), initializers[name], inputs, trained,
-                             variables_collections) if exists else None
-
-        beta, gamma = variable("beta", center), variable("gamma", scale)
-        moving = [variable("moving_mean", trained=False), variable("moving_variance", trained=False)]
-        training = tf.convert_to_tensor(is_training)
-        batch = tf.nn.moments(inputs, list(range(inputs.shape.rank - 1)))
-        rate = tf.where(training, tf.cast(1.0 - decay, inputs.dtype), tf.zeros([], inputs.dtype))
-        has_bessel = inputs.shape.rank in (2, 4) and unsupported.get("fused") is not False
-        factors = [1.0, _bessel(inputs) if has_bessel else 1.0]
-        updates = [] if is_training is False else [
-            tf.assign_sub(average, (average - now * factor) * rate)
-            for average, now, factor in zip(moving, batch, factors)]
-        mean, variance = (tf.where(training, now, tf.identity(average))
-                          for average, now in zip(moving, batch))
-        outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
+    initializers = {f"{name}_initializer": value for name, value in (param_initializers or {}).items()}
+    with tf.variable_scope(scope, "BatchNorm", [inputs], reuse=reuse) as variables:
+        layer = tf.layers.BatchNormalization(
+            momentum=decay, epsilon=epsilon, center=center, scale=scale, trainable=trainable,
+            fused=unsupported.get("fused"), _scope=variables, **initializers)
+        # For inputs with two or four dimensions, TensorFlow 1.15 used a fused kernel, whose moving variance
+        # has Bessel's correction. The layer uses this kernel only for four dimensions.
+        is_matrix = inputs.shape.rank == 2
+        outputs = layer.apply(inputs[:, tf.newaxis, tf.newaxis] if is_matrix else inputs, training=is_training)
+        outputs = tf.squeeze(outputs, [1, 2]) if is_matrix else outputs
+        for variable in layer.variables:
+            framework.add_model_variable(variable)
+            name = variable.op.name.rpartition("/")[2]
+            tf.add_to_collections(get_variable_collections(variables_collections, name) or [], variable)
         if updates_collections is None:
-            with tf.control_dependencies(updates):
+            with tf.control_dependencies(layer.updates):
                 outputs = tf.identity(outputs)
-        else:
-            for update in updates:
+        elif updates_collections != tf.GraphKeys.UPDATE_OPS:  # the layer itself adds them to UPDATE_OPS
+            for update in layer.updates:
                 tf.add_to_collections(updates_collections, update)
         return _finished(outputs, inputs, activation_fn, outputs_collections)
-
-
-def _bessel(inputs):
-    """Returns Bessel's correction of the variance: n / (n - 1), where n is the number of values of a channel.
-
-    For inputs with two or four dimensions, TensorFlow 1.15 used a fused kernel, which applied this correction
-    to the moving average of the variance.
-    """
-    count = tf.cast(tf.reduce_prod(tf.shape(inputs)[:-1]), inputs.dtype)
-    return count / tf.maximum(count - 1, 1)
 
 
 @framework.add_arg_scope

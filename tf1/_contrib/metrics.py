@@ -85,13 +85,8 @@ def f1_score(labels, predictions, weights=None, num_thresholds=200, metrics_coll
     thresholds = [-_EPSILON, *between, 1.0 + _EPSILON]
     with tf.variable_scope(name, "f1", [labels, predictions, weights]):
         sides = tf.cast(labels, tf.bool), tf.cast(predictions, tf.float32), thresholds, weights
-        counts = [count(*sides) for count in (tf.metrics.true_positives_at_thresholds,
-                                              tf.metrics.false_positives_at_thresholds,
-                                              tf.metrics.false_negatives_at_thresholds)]
-
-        def best(hits, false, missed):
-            precision, recall = hits / (_EPSILON + hits + false), hits / (_EPSILON + hits + missed)
-            return tf.reduce_max(2.0 * precision * recall / (precision + recall + _EPSILON))
-
-        return _metric(best(*(value for value, _ in counts)), best(*(update for _, update in counts)),
-                       metrics_collections, updates_collections)
+        precisions = tf.metrics.precision_at_thresholds(*sides)
+        recalls = tf.metrics.recall_at_thresholds(*sides)
+        value, update = (tf.reduce_max(2.0 * precision * recall / (precision + recall + _EPSILON))
+                         for precision, recall in zip(precisions, recalls))
+        return _metric(value, update, metrics_collections, updates_collections)

@@ -106,15 +106,9 @@ def layer_dropout(inputs, rate=0.5, noise_shape=None, seed=None, training=False,
     return tf.cond(training, dropped, unchanged)
 
 
-class LayerDropout(tf.layers.Dropout):
-    """Replaces tf.layers.Dropout. The function `dropout` of this module draws the mask."""
-
-    def call(self, inputs, training=False):
-        return layer_dropout(inputs, self.rate, self.noise_shape, self.seed, training or False)
-
-
 def _with_keyed_dropout(layer_class):
-    """Makes a Keras dropout layer use the mask of `dropout` in graphs of TensorFlow 1."""
+    """Makes a Keras dropout layer use the mask of `dropout` in graphs of TensorFlow 1. tf.layers.Dropout is a
+    subclass of this layer."""
     original = layer_class.call
 
     @functools.wraps(original)

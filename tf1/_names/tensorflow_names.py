@@ -96,7 +96,7 @@ _write_text, _FILE.write = _FILE.write, _write
 DATA = own_names(keyed_random, "parallel_interleave shuffle_and_repeat")
 app = _extended("app", dict(run=_run_app))
 nn = _extended("nn", own_names(keyed_random, "dropout"))
-layers = _extended("layers", own_names(keyed_random, "dropout=layer_dropout Dropout=LayerDropout"))
+layers = _extended("layers", own_names(keyed_random, "dropout=layer_dropout"))
 logging = _extended("logging", dict(set_verbosity=_set_verbosity))
 train = _extended("train", dict(Int64List=examples.Int64List))
 io = _extended("io", dict(parse_example=examples.parse_example))
