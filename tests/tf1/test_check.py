@@ -390,35 +390,6 @@ def test_a_programs_own_modules_are_not_missing(tmp_path, capsys):
     assert lines[1].endswith("write `from .layers_of_it import x`")
 
 
-def test_a_module_in_another_folder_is_a_note(tmp_path, capsys):
-    (tmp_path / "scores").mkdir()
-    (tmp_path / "scores" / "tf_metrics.py").touch()
-    (tmp_path / "scores" / "all.py").write_text("import tf_metrics\n")
-    (tmp_path / "run.py").write_text("import os, tf_metrics\n")
-    code, out = check(tmp_path, capsys)
-    assert code == 0 and len(out) == 2
-    assert "run.py:1: note: `import tf_metrics`: tf_metrics is in scores, which is not on the path" in out[0]
-    (tmp_path / "run.py").write_text("import os, sys, tf_metrics\nsys.path.append('scores')\n")
-    assert len(check(tmp_path, capsys)[1]) == 1
-
-
-def test_a_name_that_a_programs_own_module_lacks_is_told(tmp_path, capsys):
-    (tmp_path / "data").mkdir()
-    module = tmp_path / "data" / "tokens.py"
-    module.write_text("class Word: pass\n")
-    (tmp_path / "tokenize.py").touch()  # `import tokenize` finds Python's module
-    (tmp_path / "run.py").write_text(
-        "from tokenize import generate_tokens\nfrom data.tokens import Word, Sentence\n"
-        "try:\n  from data.tokens import Page\nexcept ImportError:\n  Page = None\n")
-    code, lines = check(tmp_path, capsys)
-    assert code == 1 and len(lines) == 2
-    assert lines[0].endswith(
-        "run.py:2: `from data.tokens import Sentence`: the program's own data.tokens has no Sentence")
-    for text in ("from os.path import *\n", "Sentence = 1\n", "globals()['Sent' + 'ence'] = 1\n"):
-        module.write_text(f"class Word: pass\n{text}")
-        assert check(tmp_path, capsys)[0] == 0
-
-
 def test_stars_of_a_programs_own_modules_bind_names(tmp_path, capsys):
     (tmp_path / "compat.py").write_text("import builtins\nxrange = range\n")
     (tmp_path / "run.py").write_text("from compat import *\nxrange(3), unichr(3)\n")

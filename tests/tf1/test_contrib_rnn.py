@@ -142,7 +142,6 @@ def test_layers_in_both_directions():
 @pytest.mark.parametrize("change, error, message", [
     (dict(cells_fw=[]), ValueError, "cells_fw must have one element"),
     (dict(cells_bw=[]), ValueError, "cells_fw has 1, cells_bw has 0"),
-    (dict(cells_bw=3), TypeError, "cells_bw must be a list, not int"),
     (dict(initial_states_fw=[1, 2]), ValueError, "initial_states_fw has 2")])
 def test_layers_in_both_directions_refuse(graph, change, error, message):
     arguments = dict(cells_fw=[rnn.LSTMCell(2)], cells_bw=[rnn.LSTMCell(2)],

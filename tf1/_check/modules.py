@@ -164,41 +164,6 @@ class Fork:
                 and self._homes.get(name) == {package} and (package / "__init__.py").exists()
                 and not any(_is_module(folder, name) for folder in self._above) and not_installed(name))
 
-    def only_elsewhere(self, name, path):
-        """Returns the folder of a module that an import in the given file does not find.
-
-        Args:
-          name: name of the module, without a dot.
-          path: pathlib.Path of the file that imports the module.
-
-        Returns:
-          path of the folder relative to the checked folder. None in three cases: the import finds the module;
-          no folder or several folders of the program contain the module; or the program has a setup.py.
-        """
-        homes = self._homes.get(name, set())
-        is_found = homes & {path.parent, *path.parents} or self._changes_path or not_installed(name) is None
-        if len(homes) != 1 or is_found or self._root / "setup.py" in self._files:
-            return None
-        home = next(iter(homes))
-        return home.relative_to(self._root) if self._root in home.parents else None
-
-    def lacks(self, module, name, path):
-        """Returns True if a module of the program does not contain a name that another file imports from this
-        module.
-
-        Args:
-          module: dotted name of the module in the import.
-          name: the imported name.
-          path: pathlib.Path of the file with the import.
-        """
-        place = pathlib.Path(*module.split(".")).with_suffix(".py")
-        if module.split(".")[0] in sys.stdlib_module_names or not (
-                {path.parent / place, self._root / place} & self._files.keys()):
-            return False
-        mention = re.compile(rf"\b(?:{name}|__getattr__|globals|exec|setattr|modules)\b|import \*")
-        return not any(mention.search(text) for other, text in self._files.items()
-                       if other.parts[-len(place.parts):] == place.parts)
-
     def stars_give(self, stars, name):
         """Returns whether one of the program's modules in `stars` defines a name.
 

@@ -208,7 +208,7 @@ class Reader(ast.NodeVisitor):
             if lacking := modules.missing(canonical(full)):
                 self._emit(_IMPORT, node, *_lacks(f"`{statement}`", *lacking))
         elif self._fork.has(root):
-            self._import_beside(node, module, full, statement)
+            self._import_beside(node, module, statement)
         elif moved := _moved(full):
             kind, gone, instead, later = moved
             self._emit(_IMPORT, node, kind, f"`{statement}`: {gone}", _import_line(instead, module, full),
@@ -248,26 +248,14 @@ class Reader(ast.NodeVisitor):
                        "contains the module")
         self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {missing} {problem}", instead)
 
-    def _import_beside(self, node, module, full, statement):
-        """Checks an import of a module of the program.
-
-        There are three possible findings. The module may lack the imported name. The module may be one that
-        only Python 2 finds, because Python 2 also searches the package of the file. Or the module may be in a
-        folder that Python does not search.
-        """
-        name = full[len(module) + 1:]
-        if name and self._fork.lacks(module, name, self._path):
-            self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: the program's own {module} has no {name}", "")
+    def _import_beside(self, node, module, statement):
+        """Reports an import of a module of the program that only Python 2 finds. Python 2 also searches the
+        package of the file."""
         if "." not in module and self._fork.is_only_beside(module, self._path):
             instead = f"from . {statement}" if statement.startswith("import") else statement.replace(
                 "from ", "from .", 1)
             self._emit(_IMPORT, node, PYTHON2, f"`{statement}`: Python 3 finds a module of the same package "
                        "only by its full name or by a relative import", f"`{instead}`")
-        elif (folder := self._fork.only_elsewhere(root := module.split(".")[0], self._path)) and (
-                self._runs_at_import and root not in self._packages):
-            self._packages.add(root)
-            self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is in {folder}, which is not on the "
-                       "path that Python searches for this file", "PYTHONPATH=… with that folder", True)
 
     # --- Names -------------------------------------------------------------------------------------------
 

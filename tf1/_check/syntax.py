@@ -1,6 +1,7 @@
 """Parses code of Python 2. Lines that Python 3 does not parse are reported, and rewritten in memory."""
 
 import ast
+import io
 import itertools
 import re
 import tokenize
@@ -38,9 +39,9 @@ _TUPLE_PARAMETER = re.compile(r"^\s*def\s+\w+\s*\((?:[^()]*,)?\s*(\([\w\s,]+\))"
 
 def decoded(content):
     """Decodes the bytes of a file. Returns (text, findings about bytes that are not text)."""
-    found, lines = [], iter(content.splitlines(keepends=True))
+    found = []
     try:
-        text = content.decode(tokenize.detect_encoding(lambda: next(lines, b""))[0])
+        text = content.decode(tokenize.detect_encoding(io.BytesIO(content).readline)[0])
     except (SyntaxError, UnicodeDecodeError, LookupError) as error:
         text = content.decode("utf-8", errors="replace")
         if not isinstance(error, LookupError):

@@ -369,18 +369,14 @@ def stack_bidirectional_dynamic_rnn(cells_fw, cells_bw, inputs, initial_states_f
 
     Raises:
       ValueError: there are no cells, or the lists have different lengths.
-      TypeError: the cells or the states are not in a list or tuple.
     """
     lists = dict(cells_fw=cells_fw, cells_bw=cells_bw, initial_states_fw=initial_states_fw,
                  initial_states_bw=initial_states_bw)
     for name, values in lists.items():
-        if values is not None and not isinstance(values, (list, tuple)):
-            raise TypeError(f"stack_bidirectional_dynamic_rnn: {name} must be a list, not "
-                            f"{type(values).__name__}.")
-        if name.startswith("cells") and not values or values is not None and len(values) != len(cells_fw):
+        if values is not None and (not cells_fw or len(values) != len(cells_fw)):
             raise ValueError(f"stack_bidirectional_dynamic_rnn: {name} must have one element for each layer, "
                              f"and there must be at least one layer: cells_fw has {len(cells_fw)}, "
-                             f"{name} has {len(values or [])}.")
+                             f"{name} has {len(values)}.")
     none = [None] * len(cells_fw)
     states = []
     with tf.variable_scope(scope or "stack_bidirectional_rnn"):

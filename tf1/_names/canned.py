@@ -22,8 +22,8 @@ class _Classifier(script_estimator.Estimator):
     """Classifies by the sum of the logits of its parts. The output is a softmax, or a sigmoid if there are
     two classes."""
 
-    def __init__(self, parts, model_dir, n_classes, weight_column, label_vocabulary, config, warm_start_from,
-                 loss_reduction):
+    def __init__(self, parts, model_dir, n_classes, weight_column=None, label_vocabulary=None, config=None,
+                 warm_start_from=None, loss_reduction=tf.losses.Reduction.SUM):
         """Creates the classifier.
 
         Args:
@@ -76,10 +76,9 @@ class _Classifier(script_estimator.Estimator):
 class DNNClassifier(_Classifier):
     """Classifies with dense layers over feature columns."""
 
-    def __init__(self, hidden_units, feature_columns, model_dir=None, n_classes=2, weight_column=None,
-                 label_vocabulary=None, optimizer="Adagrad", activation_fn=tf.nn.relu, dropout=None,
-                 input_layer_partitioner=None, config=None, warm_start_from=None,
-                 loss_reduction=tf.losses.Reduction.SUM, batch_norm=False):
+    def __init__(self, hidden_units, feature_columns, model_dir=None, n_classes=2, *, optimizer="Adagrad",
+                 activation_fn=tf.nn.relu, dropout=None, input_layer_partitioner=None, batch_norm=False,
+                 **settings):
         """Creates the classifier. The arguments that are missing here are those of `_Classifier`.
 
         Args:
@@ -92,16 +91,14 @@ class DNNClassifier(_Classifier):
         """
         logits = functools.partial(_dnn_logits, feature_columns, hidden_units, activation_fn, dropout,
                                    input_layer_partitioner, batch_norm)
-        super().__init__({"dnn": (logits, optimizer, 0.05)}, model_dir, n_classes, weight_column,
-                         label_vocabulary, config, warm_start_from, loss_reduction)
+        super().__init__({"dnn": (logits, optimizer, 0.05)}, model_dir, n_classes, **settings)
 
 
 class LinearClassifier(_Classifier):
     """Classifies with one weight for each value of the feature columns and each logit."""
 
-    def __init__(self, feature_columns, model_dir=None, n_classes=2, weight_column=None,
-                 label_vocabulary=None, optimizer="Ftrl", config=None, partitioner=None, warm_start_from=None,
-                 loss_reduction=tf.losses.Reduction.SUM, sparse_combiner="sum"):
+    def __init__(self, feature_columns, model_dir=None, n_classes=2, *, optimizer="Ftrl", partitioner=None,
+                 sparse_combiner="sum", **settings):
         """Creates the classifier. The arguments that are missing here are those of `_Classifier`.
 
         Args:
@@ -110,8 +107,7 @@ class LinearClassifier(_Classifier):
           sparse_combiner: how several values of a categorical column are combined: sum, mean or sqrtn.
         """
         logits = functools.partial(_linear_logits, feature_columns, partitioner, sparse_combiner)
-        super().__init__({"linear": (logits, optimizer, 0.2)}, model_dir, n_classes, weight_column,
-                         label_vocabulary, config, warm_start_from, loss_reduction)
+        super().__init__({"linear": (logits, optimizer, 0.2)}, model_dir, n_classes, **settings)
 
 
 class DNNLinearCombinedClassifier(_Classifier):
@@ -120,9 +116,8 @@ class DNNLinearCombinedClassifier(_Classifier):
 
     def __init__(self, model_dir=None, linear_feature_columns=None, linear_optimizer="Ftrl",
                  dnn_feature_columns=None, dnn_optimizer="Adagrad", dnn_hidden_units=None,
-                 dnn_activation_fn=tf.nn.relu, dnn_dropout=None, n_classes=2, weight_column=None,
-                 label_vocabulary=None, input_layer_partitioner=None, config=None, warm_start_from=None,
-                 loss_reduction=tf.losses.Reduction.SUM, batch_norm=False, linear_sparse_combiner="sum"):
+                 dnn_activation_fn=tf.nn.relu, dnn_dropout=None, n_classes=2, *, input_layer_partitioner=None,
+                 batch_norm=False, linear_sparse_combiner="sum", **settings):
         """Creates the classifier. The arguments are those of `LinearClassifier` and `DNNClassifier`.
 
         Raises:
@@ -143,8 +138,7 @@ class DNNLinearCombinedClassifier(_Classifier):
         if not parts:
             raise ValueError("DNNLinearCombinedClassifier: pass linear_feature_columns, "
                              "dnn_feature_columns or both.")
-        super().__init__(parts, model_dir, n_classes, weight_column, label_vocabulary, config,
-                         warm_start_from, loss_reduction)
+        super().__init__(parts, model_dir, n_classes, **settings)
 
 
 def _linear_logits(columns, partitioner, sparse_combiner, features, width, training):

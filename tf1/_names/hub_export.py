@@ -138,11 +138,36 @@ def load_module_spec(spec):
 
 
 def create_module_spec(module_fn, tags_and_args=None, drop_collections=None):
-    """Returns the `ModuleSpec` of a new module.
+    """Returns the `ModuleSpec` of a new module. Each variant of the module is a graph, for example a graph
+    for training.
 
-    The arguments and errors are the same as those of `build_variants`.
+    Args:
+      module_fn: function that builds the graph of a variant, and calls `add_signature` for each signature.
+      tags_and_args: list of (set of tags, dict of keyword arguments for module_fn), one for each variant.
+        None for a single variant without tags and arguments.
+      drop_collections: names of collections that are left out.
+
+    Raises:
+      ValueError: two variants have the same tags, or a variant has no signature.
     """
-    return ModuleSpec("a new module", build_variants(module_fn, tags_and_args, drop_collections))
+    variants, kept = {}, set(_COLLECTIONS) - set(drop_collections or ())
+    for tags, arguments in tags_and_args or [((), {})]:
+        if frozenset(tags) in variants:
+            raise ValueError(f"hub.create_module_spec: two variants have the tags {sorted(tags)}.")
+        with tf.Graph().as_default() as graph:
+            module_fn(**arguments)
+            signatures = dict(tf.get_collection(_SIGNATURES))
+            if not signatures:
+                raise ValueError("hub.create_module_spec: module_fn added no signature. Call "
+                                 "hub.add_signature in module_fn.")
+            for key in set(graph.get_all_collection_keys()) - kept:
+                graph.clear_collection(key)
+            variant = tf.train.export_meta_graph(graph=graph, clear_devices=True)
+        variant.meta_info_def.tags.extend(sorted(tags))
+        for name, signature in signatures.items():
+            variant.signature_def[name].CopyFrom(signature)
+        variants[frozenset(tags)] = variant
+    return ModuleSpec("a new module", list(variants.values()))
 
 
 class Module(hub_module.Module):
@@ -263,41 +288,6 @@ def add_signature(name=None, inputs=None, outputs=None):
              for side in (inputs, outputs)]
     signatures.append((name, tf.saved_model.build_signature_def(*(
         {key: tf.saved_model.build_tensor_info(tensor) for key, tensor in side.items()} for side in sides))))
-
-
-def build_variants(module_fn, tags_and_args=None, drop_collections=None):
-    """Builds the variants of a module. Each variant is a graph, for example a graph for training.
-
-    Args:
-      module_fn: function that builds the graph of a variant, and calls `add_signature` for each signature.
-      tags_and_args: list of (set of tags, dict of keyword arguments for module_fn), one for each variant.
-        None for a single variant without tags and arguments.
-      drop_collections: names of collections that are left out.
-
-    Returns:
-      List of MetaGraphDef.
-
-    Raises:
-      ValueError: two variants have the same tags, or a variant has no signature.
-    """
-    variants, kept = {}, set(_COLLECTIONS) - set(drop_collections or ())
-    for tags, arguments in tags_and_args or [((), {})]:
-        if frozenset(tags) in variants:
-            raise ValueError(f"hub.create_module_spec: two variants have the tags {sorted(tags)}.")
-        with tf.Graph().as_default() as graph:
-            module_fn(**arguments)
-            signatures = dict(tf.get_collection(_SIGNATURES))
-            if not signatures:
-                raise ValueError("hub.create_module_spec: module_fn added no signature. Call "
-                                 "hub.add_signature in module_fn.")
-            for key in set(graph.get_all_collection_keys()) - kept:
-                graph.clear_collection(key)
-            variant = tf.train.export_meta_graph(graph=graph, clear_devices=True)
-        variant.meta_info_def.tags.extend(sorted(tags))
-        for name, signature in signatures.items():
-            variant.signature_def[name].CopyFrom(signature)
-        variants[frozenset(tags)] = variant
-    return list(variants.values())
 
 
 def write_module(path, variants, values):

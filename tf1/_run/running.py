@@ -2,10 +2,10 @@
 
 import ast
 import builtins
-import importlib.util
 import os
 import pathlib
 import re
+import runpy
 import sys
 import types
 
@@ -15,7 +15,7 @@ from tf1._run import rewriting
 _FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _HIDDEN = (*(os.path.join(_FOLDER, name) for name in ("__main__.py", "_replicas/launching.py",
                                                       "_run/running.py", "_run/rewriting.py")),
-           ast.__file__, "<frozen ")
+           ast.__file__, runpy.__file__, "<frozen ")
 
 
 def run_script(path, arguments, packages=()):
@@ -33,7 +33,9 @@ def run_script(path, arguments, packages=()):
     data = pathlib.Path(path).read_bytes()
     _prepare([path, *arguments], packages)
     sys.path[0] = os.path.dirname(os.path.realpath(path))
-    module = _main_module(path)
+    # This module takes the place of the module `__main__` of `python -m tf1`.
+    module = sys.modules["__main__"] = types.ModuleType("__main__")
+    vars(module).update(__file__=path, __builtins__=builtins)
     exec(rewriting.compiled(data, path), vars(module))
 
 
@@ -45,30 +47,13 @@ def run_module(name, arguments, packages=()):
     """
     _prepare([name, *arguments], packages)
     sys.path[0] = os.getcwd()
-    spec = importlib.util.find_spec(name)
-    if spec is not None and spec.submodule_search_locations is not None:
-        spec = importlib.util.find_spec(f"{name}.__main__")
-    if spec is None or not hasattr(spec.loader, "get_code"):
-        raise ImportError(f"No module named {name}", name=name)
-    sys.argv[0] = spec.origin
-    module = _main_module(spec.origin)
-    module.__spec__, module.__loader__, module.__package__ = spec, spec.loader, spec.parent
-    exec(rewriting.compiled(spec.loader.get_data(spec.origin), spec.origin), vars(module))
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
 def _prepare(argv, packages):
     sys.argv[:] = argv
     sys.meta_path.insert(0, rewriting.Finder(packages))
     sys.excepthook = show_error
-
-
-def _main_module(path):
-    """Creates a module `__main__` for the script at `path`, and returns it. In `sys.modules`, this new module
-    takes the place of the module `__main__` of `python -m tf1`."""
-    module = types.ModuleType("__main__")
-    vars(module).update(__file__=path, __builtins__=builtins)
-    sys.modules["__main__"] = module
-    return module
 
 
 def show_error(kind, error, traceback):
