@@ -1,7 +1,7 @@
 """Changes single statements of the product, and checks that the fast tests notice each change.
 
     python tests/mutations.py map                     # records which test runs which line: takes half an hour
-    python tests/mutations.py run [--number=200] [--seed=0] [--processes=1] [--only=N,M [--tests=TEST,TEST]]
+    python tests/mutations.py run [--number=200] [--seed=0] [--processes=1]
     python tests/mutations.py lines TEST [TEST ...]   # lines that only these tests run; TEST: start of a name
 
 `map` also writes output/mutations/tests.json: the seconds of each test, and the number of lines that only
@@ -9,10 +9,10 @@ this test runs. Lines that have moved since are found again. `map` must run agai
 
 `run` draws statements of `ROOMS`, and changes each of them in one way, see `_changes`. A changed statement is
 called a mutant. A copy of the working tree gets the change, and runs the tests that run the statement, the
-fastest first, until a test fails. A test that also fails without the change does not count. The results are
-kept in output/mutations/results.json, so that a run that was stopped continues. `--only` tests mutants again;
-`--tests` names new tests for them. The exit code is 1 if less than 90 % of the mutants are found. Mutants in
-tests/data/equivalent_mutants.json do not count: the program does the same with them, for the stated reason.
+fastest first, until a test fails or until they would take more than two minutes. The results are kept in
+output/mutations/results.json, so that a run that was stopped continues. The exit code is 1 if less than 90 %
+of the mutants are found. Mutants in tests/data/equivalent_mutants.json do not count: the program does the
+same with them, for the stated reason.
 
 A statement is drawn by a hash of its text. So a change of other statements does not change the draw.
 
@@ -55,8 +55,7 @@ ROOMS = (
     "bertlib/estimator/session_hooks.py", "bertlib/estimator/estimator.py",
 )
 _SHARE = 0.9
-_HANGS = " (did not end)"
-_BATCH_SECONDS = 10, 30, 120  # the tests of a mutant, in the order of their cost; later tests do not run
+_MOST_SECONDS = 120  # of the tests of a mutant
 _RESULTS = DIRECTORY / "results.json"
 _EQUIVALENT = ROOT / "tests" / "data" / "equivalent_mutants.json"
 
@@ -193,36 +192,24 @@ def _file_of(test):
 
 
 class _Progress(object):
-    """A plugin of pytest: keeps the order of the tests, limits their time, and writes the name of the current
-    test and the name of the test that failed to a directory."""
+    """A plugin of pytest: it sorts the tests, and keeps the name of the test that failed."""
 
-    def __init__(self, tests, seconds, directory):
+    def __init__(self, tests):
         self._order = {test: index for index, test in enumerate(tests)}
-        self._seconds, self._directory = seconds, directory
-
-    def pytest_collectreport(self, report):
-        if report.failed:
-            self._add_failed(f"{report.nodeid} (is not collected)")
+        self.failed = None
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items):
-        ordered = []
-        for item in items:
-            names = item.nodeid, item.nodeid.split("[")[0], _file_of(item.nodeid)
-            ordered += [(self._order[name], item) for name in names if name in self._order][:1]
-        items[:] = [item for _, item in sorted(ordered, key=lambda pair: pair[0])]
+        items[:] = sorted((item for item in items if item.nodeid in self._order),
+                          key=lambda item: self._order[item.nodeid])
 
-    def pytest_runtest_logstart(self, nodeid):
-        (self._directory / "current").write_text(nodeid)
-        signal.alarm(60 + 20 * int(self._seconds[nodeid]))
+    def pytest_collectreport(self, report):
+        if report.failed:
+            self.failed = f"{report.nodeid} (is not collected)"
 
     def pytest_runtest_logreport(self, report):
         if report.failed:
-            self._add_failed(report.nodeid)
-
-    def _add_failed(self, name):
-        with open(self._directory / "failed", "a") as file:
-            file.write(f"{name}\n")
+            self.failed = report.nodeid
 
 
 class Tree(object):
@@ -232,7 +219,7 @@ class Tree(object):
         """`directory`: where the copy is made. `seconds`: {test: its seconds}."""
         self._directory = pathlib.Path(tempfile.mkdtemp(dir=directory))
         self._root = self._directory / "tree"
-        self._seconds = collections.Counter(seconds)
+        self._seconds = seconds
         shutil.copytree(ROOT, self._root, ignore=shutil.ignore_patterns(
             ".git", ".venv", "output", "site", "__pycache__"))
 
@@ -240,46 +227,33 @@ class Tree(object):
         """Returns the name of the test that finds a mutant, or None."""
         target = self._root / mutant.path
         target.write_text(mutant.text)
+        chosen, total = [], 0
+        for test in sorted(tests, key=self._seconds.get):
+            total += self._seconds[test]
+            if total <= _MOST_SECONDS and (self._root / _file_of(test)).exists():
+                chosen.append(test)
         try:
-            return next(filter(None, map(self._run, self._batches(tests, target.stem))), None)
+            return self._run(chosen) if chosen else None
         finally:
             shutil.copyfile(ROOT / mutant.path, target)
 
-    def failing(self, tests):
-        """Returns the set of the tests that fail without a change."""
-        last = self._run(tests, "--maxfail=0")
-        return {_test_of(last), *(self._directory / "failed").read_text().splitlines()}
-
-    def _batches(self, tests, module):
-        """Yields lists of tests: the fastest first, and earlier if their file contains the name of the
-        module. In a list, the tests of a file follow each other."""
-        paths = [path for path in set(map(_file_of, tests)) if (self._root / path).exists()]
-        weights = {path: 0.1 if module in (self._root / path).read_text() else 1 for path in paths}
-        rest = sorted((test for test in tests if _file_of(test) in weights),
-                      key=lambda test: (self._seconds[test] * weights[_file_of(test)], test))
-        for limit in _BATCH_SECONDS:
-            batch, total = [], 0
-            while rest and (not batch or total + self._seconds[rest[0]] <= limit):
-                total += self._seconds[rest[0]]
-                batch.append(rest.pop(0))
-            if batch:
-                yield sorted(batch, key=_file_of)
-
-    def _run(self, tests, *options):
+    def _run(self, tests):
         """Runs tests in a fork, until one of them fails. Returns the name of this test, or None."""
-        for name in ("current", "failed"):
-            (self._directory / name).write_text("")
+        failed = self._directory / "failed"
+        failed.write_text("a test that did not end")
         pid = os.fork()
         if not pid:
-            os._exit(self._become_pytest(tests, options))
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            signal.alarm(5 * _MOST_SECONDS)
+            try:
+                failed.write_text(self._become_pytest(tests))
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
         self._end_processes()
-        failed = (self._directory / "failed").read_text().splitlines()
-        if failed or code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-            return failed[0] if failed else None
-        return (self._directory / "current").read_text() + _HANGS
+        return failed.read_text() or None
 
-    def _become_pytest(self, tests, options):
+    def _become_pytest(self, tests):
+        """Returns the name of the test that failed, or an empty text."""
         output = os.open(self._directory / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for stream in (1, 2):
             os.dup2(output, stream)
@@ -289,9 +263,10 @@ class Tree(object):
         sys.path.remove(str(ROOT / "tests"))
         temporary = self._directory / "temporary"
         shutil.rmtree(temporary, ignore_errors=True)
-        return int(pytest.main(["-x", f"--basetemp={temporary}", *options, *line_map.FAST,
-                                *dict.fromkeys(map(_file_of, tests))],
-                               plugins=[_Progress(tests, self._seconds, self._directory)]))
+        progress = _Progress(tests)
+        pytest.main(["-x", f"--basetemp={temporary}", *line_map.FAST, *dict.fromkeys(map(_file_of, tests))],
+                    plugins=[progress])
+        return progress.failed or ""
 
     def _end_processes(self):
         """Ends processes that the tests of a mutant have left."""
@@ -317,14 +292,6 @@ def _check(task):
     return number, {"found_by": found_by, "tests": len(tests), "seconds": round(time.monotonic() - start, 1)}
 
 
-def _failing(tests):
-    return _tree.failing(tests)
-
-
-def _test_of(found_by):
-    return found_by and found_by.removesuffix(_HANGS)
-
-
 def _run(arguments):
     """Tests the mutants, and prints them. Returns the exit code."""
     drawn = dict(enumerate(_draw(arguments.seed, arguments.number), 1))
@@ -333,14 +300,10 @@ def _run(arguments):
     mutants = {number: mutant for number, mutant in drawn.items()
                if (mutant.path, mutant.function, mutant.old, mutant.new) not in equivalent}
     results = json.loads(_RESULTS.read_text()) if _RESULTS.exists() else {}
-    for number in arguments.only or []:
-        results.pop(mutants[number].key, None)
-    todo = {number: mutant for number, mutant in mutants.items()
-            if mutant.key not in results and number in (arguments.only or mutants)}
     found = line_map.Map()
     by_line = functools.cache(found.tests_by_line)
-    tasks = [(number, mutant, set(arguments.tests).union(
-        *(by_line(mutant.path).get(line, ()) for line in mutant.lines))) for number, mutant in todo.items()]
+    tasks = [(number, mutant, set().union(*(by_line(mutant.path).get(line, ()) for line in mutant.lines)))
+             for number, mutant in mutants.items() if mutant.key not in results]
     importlib.import_module("tensorflow.compat.v1")  # once, for all forks
     with (tempfile.TemporaryDirectory(prefix="mutations-") as directory,
           multiprocessing.Pool(arguments.processes, _open_tree, [directory, found.seconds]) as pool):
@@ -348,23 +311,12 @@ def _run(arguments):
             results[mutants[number].key] = result
             _RESULTS.write_text(json.dumps(results, indent=1))
             print(_describe(number, mutants[number], result), flush=True)
-        finders = {_test_of(result["found_by"]) for result in results.values()} & found.seconds.keys()
-        unusable = pool.apply(_failing, [sorted(finders)])
-    known = {number: results[mutant.key] for number, mutant in mutants.items() if mutant.key in results}
-    return _summarize(known, mutants, len(drawn), unusable)
-
-
-def _summarize(results, mutants, number, unusable):
-    """Prints the share of the mutants that were found, and the others. Returns the exit code."""
-    unusable = {None, *unusable}
-    for test in filter(None, unusable):
-        print(f"{test} also fails without a change. Its mutants count as not found.")
-    survivors = [index for index, result in results.items() if _test_of(result["found_by"]) in unusable]
-    share = 1 - len(survivors) / len(results)
-    print(f"\n{number - len(mutants)} of {number} mutants are equivalent. The tests found "
-          f"{len(results) - len(survivors)} of {len(results)} others, {share:.1%}. Survivors:")
-    for index in survivors:
-        print(_describe(index, mutants[index], results[index]))
+    survivors = [number for number, mutant in mutants.items() if not results[mutant.key]["found_by"]]
+    share = 1 - len(survivors) / len(mutants)
+    print(f"\n{len(drawn) - len(mutants)} of {len(drawn)} mutants are equivalent. The tests found "
+          f"{share:.1%} of the others. Survivors:")
+    for number in survivors:
+        print(_describe(number, mutants[number], results[mutants[number].key]))
     return int(share < _SHARE)
 
 
@@ -383,8 +335,6 @@ def main():
     run.add_argument("--number", type=int, default=200)
     run.add_argument("--seed", type=int, default=0)
     run.add_argument("--processes", type=int, default=1)
-    run.add_argument("--only", type=lambda text: [int(number) for number in text.split(",")])
-    run.add_argument("--tests", type=lambda text: text.split(","), default=[])
     commands.add_parser("lines").add_argument("tests", nargs="+")
     arguments = parser.parse_args()
     if arguments.command == "map":

@@ -34,20 +34,10 @@ def test_the_page_is_short():
     assert len(text_of("benchmarks.md").splitlines()) <= 160
 
 
-def test_a_changed_cell_and_a_changed_result_are_seen(monkeypatch):
+def test_a_changed_cell_is_seen():
     page = text_of("benchmarks.md")
     changed = re.sub(r"(?<=<!-- generated: compare -->\n)(.*?)0\.44", r"\g<1>0.43", page, count=1, flags=re.S)
     assert changed != page and render.rendered(changed) == page
-    read = results.read
-
-    def another(name):
-        result = read(name)
-        for row in result.get("summary", []):
-            row.update(peak=9.99)
-        return result
-
-    monkeypatch.setattr(results, "read", another)
-    assert "9.99" in render.rendered(page)
 
 
 @pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)

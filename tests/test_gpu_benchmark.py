@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import sys
 
@@ -90,13 +89,3 @@ case $1 in -c) echo '{"torch": "2.9"}' ;; *) echo '{"wall": 0.5}' ;; esac
     assert {row["head"] for row in result["rounds"] if row["part"] == "losses"} == set(gpu_steps.HEADS)
     for title in ("Losses", "Memory", "Speed", "Ops"):
         assert f"\n## {title}\n" in page
-
-
-@pytest.mark.soak(reason="runs six commands; the test above runs the other parts")
-def test_the_parts_with_commands_run_on_a_cpu(tmp_path):
-    done, result, page = run_gpu(tmp_path, "--parts=repeat,scaling", "--steps=2", "--precisions=bf16")
-    assert done.code == 0, done.out
-    repeat, = (row for row in result["rounds"] if row["part"] == "repeat")
-    assert repeat["ok"] and repeat["tensors"] > 50 and repeat["resumed_from"] >= gpu.SAVE_EVERY
-    assert [row["replicas"] for row in result["rounds"] if row["part"] == "scaling"] == [1, 2]
-    assert re.search(r"\| tiny \| 2 \| 64 \| [\d.]+ \| \d+% \|", page)
