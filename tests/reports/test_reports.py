@@ -4,8 +4,6 @@ import collections
 import html.parser
 import random
 import re
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
@@ -257,13 +255,3 @@ def test_a_page_is_bounded(tmp_path):
     items = [int(item) for item in re.findall(r"<(\d+)>", shown)]
     assert 3_000_000 < len(shown) < 4_000_000 and f"Showing {len(items)} of 1,000 examples" in shown
     assert items == list(range(len(items)))
-
-
-@pytest.mark.slow(reason="starts a browser")
-@pytest.mark.skipif(not shutil.which("chromium"), reason="needs chromium")
-def test_a_browser_shows_the_page_and_runs_nothing(tmp_path):
-    write(tmp_path / "page.html", classified(300, ["a", "<b>"]), ["a", "<b>"])
-    done = subprocess.run(["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
-                           f"--user-data-dir={tmp_path / 'profile'}", str(tmp_path / "page.html")],
-                          capture_output=True, encoding="utf-8", timeout=120)
-    assert done.stdout.count("<article") == 50 and "<title>task: dev.csv</title>" in done.stdout

@@ -64,8 +64,6 @@ def test_hparams_as_json():
     (lambda found: found.set_hparam("rat", 1), KeyError, "rat; the known ones are layers, name, none, rate"),
     (lambda found: found.set_hparam("layers", 1.5), ValueError, "'layers' must have the type int; the value "
                                                                 "1.5 cannot"),
-    (lambda found: found.set_hparam("train", 1), ValueError, "'train' must have the type bool; the value 1 "
-                                                             "cannot"),
     (lambda found: found.set_hparam("rate", [1.0]), ValueError, "not pass a list for .* rate"),
     (lambda found: found.set_hparam("sizes", 1), ValueError, "pass a list for .* sizes"),
     (lambda found: found.parse("layers"), ValueError, "cannot be read: 'layers' does not begin"),

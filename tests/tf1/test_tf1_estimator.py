@@ -403,7 +403,6 @@ def test_a_tpu_spec_keeps_the_order_of_its_fields(graph):
     (lambda: estimator.inputs.numpy_input_fn(X, Y), "Pass shuffle=True"),
     (lambda: estimator.inputs.numpy_input_fn({"x": X}, Y[:9], shuffle=False), r"same number of "
      r"examples; found \[9, 10\]"),
-    (lambda: estimator.inputs.pandas_input_fn(Frame(x=X), Y), "Pass shuffle=True"),
     (lambda: estimator.inputs.pandas_input_fn(Frame(x=X, z=X[:3]), shuffle=False), r"\[3, 10\]"),
     (lambda: tpu.TPUEstimator(scheduled_model, use_tpu=True, train_batch_size=2),
      "use_tpu=True: TPUs are not"),
