@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 from flag_effects import FLAGS, OTHER_COMMANDS, flags_of
-from outputs import contents, different_tensors, results
+from outputs import different_tensors, results
 import promises
 import pytest
 from rows import ROWS
@@ -169,7 +169,7 @@ def test_failed_change(row, trained, untrained):
     assert results(untrained.output) == results(trained.output)
 
 
-# --- Surroundings, files and flags -----------------------------------------------------------------------
+# --- Surroundings and flags ------------------------------------------------------------------------------
 
 SURROUNDINGS = {
     "locale C": "export LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0",
@@ -195,62 +195,6 @@ def test_surroundings_change_no_answer(name, source, scripts, tmp_path):
         assert_clear(Finished(process.returncode, process.stdout, process.stderr))
     else:
         assert (here / "answers.jsonl").read_bytes() == expected
-
-
-def _on_lines(change):
-    def damage(content, chance):
-        lines = content.splitlines(keepends=True) or [b""]
-        change(lines, chance.randrange(len(lines)))
-        return b"".join(lines)
-    return damage
-
-
-def _insert(inserted):
-    def damage(content, chance):
-        place = chance.randrange(len(content) + 1)
-        return content[:place] + inserted + content[place:]
-    return damage
-
-
-def _flip(content, chance):
-    changed = bytearray(content)
-    changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
-    return bytes(changed)
-
-
-# Each function takes the content of a file, which is not empty, and a random.Random.
-DAMAGES = {
-    "empty": lambda content, chance: b"", "white space": lambda content, chance: b" \n\n\t\r\n",
-    "truncated": lambda content, chance: content[:chance.randrange(len(content))],
-    "random": lambda content, chance: chance.randbytes(500), "a bit": _flip, "NUL": _insert(bytes(9)),
-    "mark": _insert(b"\xef\xbb\xbf"), "not UTF-8": _insert(b"\xff\xfe\xed\xa0\x80"),
-    "a huge field": _insert(b"x" * 200000),
-    "UTF-16": lambda content, chance: content.decode("utf-8", "replace").encode("utf-16"),
-    "CR": lambda content, chance: content.replace(b"\n", b"\r"), "twice": lambda content, chance: content * 2,
-    "a line twice": _on_lines(lambda lines, place: lines.insert(place, lines[place])),
-    "a line less": _on_lines(lambda lines, place: lines.pop(place)),
-    "a blank line": _on_lines(lambda lines, place: lines.insert(place, b"\n"))}
-PLACES = {"missing": lambda path: None, "a directory": lambda path: path.mkdir(),
-          "a link to nothing": lambda path: path.symlink_to("no/such"),
-          "a link to itself": lambda path: path.symlink_to(path.name)}
-
-
-@pytest.mark.soak(reason="ten trainings for each row")
-@pytest.mark.parametrize("name", ROWS)
-def test_a_damaged_file_is_refused_by_name_or_trained_on(name, workspaces, tmp_path):
-    chance, plain = random.Random(name), workspaces(ROWS[name], untrained=True)
-    paths = [path for path in sorted(contents(plain.directory)) if not path.startswith("model/hugging_face")]
-    for number in range(10):
-        here, what = plain.copy(tmp_path / str(number)), chance.choice([*DAMAGES, *PLACES])
-        path = here.directory / chance.choice(paths)
-        content = path.read_bytes()
-        path.unlink()
-        PLACES[what](path) if what in PLACES else path.write_bytes(DAMAGES[what](content, chance))
-        before = contents(here.directory)
-        done = here.train()
-        assert done.code == 0 or assert_clear(done), (path, what)
-        after = contents(here.directory)
-        assert {name: after.get(name) for name in before} == before, (path, what)
 
 
 VALUES = {

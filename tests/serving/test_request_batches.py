@@ -140,13 +140,6 @@ def test_a_batch_waits_for_more_inputs_but_only_for_a_limited_time(echo):
     assert echo.batches == [list("abcd"), ["a"]]
 
 
-def test_a_request_that_is_cancelled_between_two_of_its_batches_is_not_computed(echo, batches, first):
-    assert first.cancel()
-    echo.go.set()
-    assert batches.submit(inputs("next")).result(30) == said("next")
-    assert echo.batches == [list("abcd"), ["next"]]
-
-
 @pytest.mark.parametrize("texts, message, is_too_long", [
     (["bad"], "text is bad.", False), (["good", "bad"], "input 2: text is bad.", False),
     (["a b c d e f", "a b c d e"], "more than 10 texts", True), (["lost"], "out of memory", None)])

@@ -169,12 +169,6 @@ def evaluated(tmp_path_factory):
     return model
 
 
-def test_read_eval_metrics_reads_all_event_files_in_order(evaluated):
-    found = estimator.experimental.read_eval_metrics(evaluated.eval_dir())
-    assert list(found) == list(HISTORY)
-    assert {step: metrics["f1"] for step, metrics in found.items()} == pytest.approx(HISTORY)
-
-
 def stops(hook):
     """Returns whether a hook ends a session after a step."""
     with tf.Graph().as_default():
