@@ -108,7 +108,7 @@ def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
     flags = _settings(settings, train, dict(output_dir=directory, task_type=task_type,
                                             dev_fraction=dev_fraction, do_train=True,
                                             do_eval=has_dev or None))
-    _run(flags, named, os.path.join(directory, file_names.RECORD), verbose)
+    _run(flags, named, verbose)
     results_dir = os.fspath(settings.get("results_dir") or directory)
     if not has_dev:
         return Result(directory, results_dir)
@@ -180,7 +180,7 @@ def evaluate(output_dir: str | os.PathLike[str], data: Any = None, *, text: Any 
                              "results of that training would be read. Pass another `results_dir`.")
     flags = _settings(settings, evaluate, dict(output_dir=directory, results_dir=results, do_eval=True,
                                                **more))
-    _run(flags, named, os.path.join(results, tables_of_results.PREDICTIONS), verbose)
+    _run(flags, named, verbose)
     return _result(directory, results, data, columns.label)
 
 
@@ -295,15 +295,12 @@ def _settings(settings, function, ours):
     return [child_command.flag(name, value) for name, value in values.items() if value is not None]
 
 
-def _run(flags, named, result, verbose):
-    """Writes the data files, and runs the command. If the command fails before it writes a result, the data
-    files that this call wrote are removed.
+def _run(flags, named, verbose):
+    """Writes the data files, and runs the command.
 
     Args:
       flags: list of str, the flags that name neither a data file nor a column.
       named: {name of a flag: the `DataFile` whose path is the value of the flag}.
-      result: path of a file that the command writes. If this file exists after an error, the data files are
-        kept.
       verbose: see `train`.
     """
     columns = next(iter(named.values())).columns if named else Columns()
@@ -311,21 +308,15 @@ def _run(flags, named, result, verbose):
     values.update(text_column=columns.text, label_column=columns.label)
     flags = [*flags, *(child_command.flag(name, value) for name, value in values.items()
                        if value is not None)]
-    written = []
 
     def explain(message):
         for file in named.values():
             message = message if file.content is None else data_files.name_rows(message, file)
         return data_files.explain_flags(message, _flag_names())
 
-    try:
-        for file in named.values():
-            written += data_files.write(file)
-        child_command.run(_SCRIPT, flags, verbose, explain)
-    except BaseException:
-        if not files.exists(result):
-            data_files.remove(written)
-        raise
+    for file in named.values():
+        data_files.write(file)
+    child_command.run(_SCRIPT, flags, verbose, explain)
 
 
 def _result(output_dir, results_dir, data, label):

@@ -166,27 +166,10 @@ def prepare(data, directory, name, columns, of_tuples=None, argument="data"):
 
 
 def write(file):
-    """Writes the content of a `DataFile` atomically, unless the file exists already. Returns the paths of new
-    files and directories, in the order in which they were created."""
-    if file.content is None or files.exists(file.path):
-        return []
-    created, directory = [file.path], os.path.dirname(file.path)
-    while directory and not files.exists(directory):
-        created.insert(0, directory)
-        directory = os.path.dirname(directory)
-    files.make_parent(file.path)
-    files.write_bytes(file.path, file.content)
-    return created
-
-
-def remove(created):
-    """Removes files and directories that `write` has created. Directories that are not empty are kept."""
-    for path in reversed(created):
-        with contextlib.suppress(OSError):
-            if files.is_directory(path):
-                os.rmdir(path)
-            else:
-                files.remove(path)
+    """Writes the content of a `DataFile` atomically, unless the file exists already."""
+    if file.content is not None and not files.exists(file.path):
+        files.make_parent(file.path)
+        files.write_bytes(file.path, file.content)
 
 
 def to_inputs(data):

@@ -195,17 +195,15 @@ def translate_record_errors(graph=None):
 # --- Batching --------------------------------------------------------------------------------------------
 
 
+_epoch_order = functools.lru_cache(maxsize=2)(randomness.permutation)
+
+
 def batch_of_step(step, batch_size, num_examples, seed):
     """Returns the indices of the examples in a training step's effective batch, int64 [batch_size]."""
     positions = np.arange(step * batch_size, (step + 1) * batch_size)
     epochs = positions // num_examples
     return np.concatenate([_epoch_order(seed, epoch, num_examples)[positions[epochs == epoch] % num_examples]
                            for epoch in np.unique(epochs).tolist()])
-
-
-@functools.lru_cache(maxsize=2)
-def _epoch_order(seed, epoch, num_examples):
-    return randomness.permutation(seed, epoch, num_examples)
 
 
 def _index_dataset(num_examples, batch_size):

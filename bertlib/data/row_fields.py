@@ -38,16 +38,21 @@ class FieldReader:
         """Returns the fields of a row as {name: text}.
 
         Args:
-          values: list of str; for JSON Lines, a dict. A value of the dict that is neither a text nor None
-            is converted to JSON.
+          values: list of str; for JSON Lines, a dict, see `to_texts`.
         """
         if isinstance(values, dict):
-            return {name: value if value is None or isinstance(value, str) else
-                    json.dumps(value, ensure_ascii=False) for name, value in values.items()}
+            return to_texts(values)
         width = len(values)
         if width not in self._names:
             self._names[width] = _field_names(self._header, self._texts, width)
         return dict(zip(self._names[width], values))
+
+
+def to_texts(fields):
+    """Returns the fields of a row, {name: value}, in which each value that is neither a text nor None is
+    converted to JSON."""
+    return {name: value if value is None or isinstance(value, str) else
+            json.dumps(value, ensure_ascii=False) for name, value in fields.items()}
 
 
 def rename_fields(names, taken):

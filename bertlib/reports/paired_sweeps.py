@@ -9,7 +9,6 @@ from bertlib.runs import best_weights, registry
 from bertlib.runs.output_directory import OutputDirectory
 
 _NOT_GIVEN = "not given"
-_SEED = "seed"  # runs of two sweeps that differ only in this setting can be compared without pairs
 # {name of an input of a run in messages: its field in run.json}. Inputs are compared like settings.
 _INPUTS = {"training data": "train_data", "task module": "task_module"}
 # Matches the names of the SQuAD metrics, whose values are in percent.
@@ -179,10 +178,10 @@ def _refuse_other_settings(directories, groups, keys):
       groups: for each sweep, {tuple with the values of the settings: value of the metric}.
       keys: names of the settings in the keys of the groups.
     """
-    first, second = ({tuple(text for name, text in zip(keys, key) if name != _SEED) for key in group}
+    first, second = ({tuple(text for name, text in zip(keys, key) if name != run_rows.SEED) for key in group}
                      for group in groups)
     if first != second:
-        others = ", ".join(name for name in keys if name != _SEED)
+        others = ", ".join(name for name in keys if name != run_rows.SEED)
         raise ValueError(f"{directories[0]} and {directories[1]} have no runs with the same values of "
                          f"{others}. Compare sweeps in which each setting has either a single value, or "
                          "values that both sweeps have.")

@@ -13,6 +13,7 @@ from bertlib.runs import best_weights
 from bertlib.system import files
 
 NEW, DONE, DIVERGED, FAILED, RUNNING = "new", "finished", "diverged", "failed", "running"
+SEED = "seed"  # the setting in which repetitions of a run differ
 NOT_REPEATED = DONE, DIVERGED  # runs with one of these statuses are not repeated
 # If a finished run learned nothing, its message begins with this word.
 DEGENERATE = "Degenerate"

@@ -62,14 +62,12 @@ def run(sweep, directory, runs):
         logging.info("%s: %d already ended, %d to go. Results: %s.", terminal.counted(len(runs), "run"),
                      len(runs) - len(missing), len(missing),
                      os.path.join(directory.path, sweep_directory.PAGE))
-        _check_metric(sweep, directory)
         _write_results(sweep, directory)
         left = len(missing)
         for each, child, log_start in child_jobs.run_all(
                 missing, lambda each: _prepare(sweep, directory, each), sweep.slots, descriptor):
             left -= 1
             _log(sweep, directory, _record(sweep, directory, each, child, log_start), left)
-            _check_metric(sweep, directory)
             _write_results(sweep, directory)
     for best in run_rows.by_rank(directory.ended_runs(), sweep.metric)[:1]:
         logging.info("The best run by %s: %s.", sweep.metric, directory.output_dir(best))
@@ -126,7 +124,16 @@ def _with_message(script, child, log, log_start):
 def _write_results(sweep, directory):
     """Removes the checkpoints that --keep_checkpoints does not keep, and writes sweep.csv and sweep.html. If
     one of these actions fails, a warning is logged. The sweep continues, because the results of the runs
-    are already stored."""
+    are already stored.
+
+    Raises:
+      ValueError: a finished run has no value of the metric, so the runs have no ranks.
+    """
+    for each in directory.ended_runs():
+        if each.status == run_rows.DONE and sweep.metric not in each.metrics:
+            raise ValueError(f"--metric={sweep.metric}: the runs have no such metric. Pass one of their "
+                             f"metrics: {', '.join(sorted(each.metrics))}. Finished runs are not repeated.")
+
     def write_page():
         sweep_page.write_page(os.path.join(directory.path, sweep_directory.PAGE), directory.ended_runs(),
                               sweep.metric, len(directory.runs), sweep.script, directory.base)
@@ -137,15 +144,6 @@ def _write_results(sweep, directory):
             action()
         except OSError as error:
             logging.warning("%s", error)
-
-
-def _check_metric(sweep, directory):
-    """Raises a ValueError if a finished run has no value of the metric. Must be called before
-    `_write_results`, which removes checkpoints by the ranks of the runs."""
-    for each in directory.ended_runs():
-        if each.status == run_rows.DONE and sweep.metric not in each.metrics:
-            raise ValueError(f"--metric={sweep.metric}: the runs have no such metric. Pass one of their "
-                             f"metrics: {', '.join(sorted(each.metrics))}. Finished runs are not repeated.")
 
 
 def _log(sweep, directory, each, left):

@@ -6,8 +6,6 @@ from bertlib.reports import charts, report_page, run_rows
 from bertlib.runs import best_weights
 from bertlib.system import files
 
-# Names of flags whose values are random seeds.
-SEEDS = ("seed",)
 _MAX_STRIPS = 40  # largest number of groups in a chart
 # The page shows the expected best of these numbers of runs, and of all runs.
 _SHOWN_COUNTS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500)
@@ -49,10 +47,11 @@ def write_page(path, ended, metric, planned, script, base):
         "base": [[f"--{name}", value] for name, value in base.items() if name not in settings]}))
 
 
-def _describe(settings, without=()):
-    """Returns settings as text. A browser may begin a new line after each setting, but not within one."""
+def _describe(settings, has_seed=True):
+    """Returns settings as text, with or without the seed. A browser may begin a new line after each setting,
+    but not within one."""
     return ", ".join(f"{name}\u00a0{value}" for name, value in settings.items()
-                     if name not in without)
+                     if has_seed or name != run_rows.SEED)
 
 
 def _strips(runs, label_of, metric):
@@ -65,12 +64,12 @@ def _strips(runs, label_of, metric):
 
 
 def _by_setting(ranked, settings, metric):
-    """Returns [(setting, strips)] for each setting that has several values, except seeds. A strip has the
+    """Returns [(setting, strips)] for each setting that has several values, except the seed. A strip has the
     metrics of the runs with one value of the setting."""
     found = []
     for name in settings:
         strips = _strips(ranked, lambda run, name=name: run.settings.get(name, "not in the grid"), metric)
-        if len(strips) > 1 and name not in SEEDS:
+        if len(strips) > 1 and name != run_rows.SEED:
             found.append((name, sorted(strips, key=lambda strip: _order(strip[0]))))
     return found
 
@@ -86,8 +85,8 @@ def _order(text):
 def _by_seed(ranked, settings, metric, is_lower_better):
     """Returns (strips, rows of the table) of the runs that differ only in their seed, the best mean first.
     The lists are empty if no two runs differ only in their seed."""
-    strips = _strips(ranked, lambda run: _describe(run.settings, SEEDS) or "all runs", metric)
-    if not {*SEEDS} & {*settings} or all(len(values) == 1 for _, values in strips):
+    strips = _strips(ranked, lambda run: _describe(run.settings, has_seed=False) or "all runs", metric)
+    if run_rows.SEED not in settings or all(len(values) == 1 for _, values in strips):
         return [], []
     strips.sort(key=lambda strip: np.mean(strip[1]) * (1 if is_lower_better else -1))
     return strips, [[label, len(values), float(np.mean(values)),

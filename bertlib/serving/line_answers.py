@@ -256,7 +256,6 @@ class AnswerTable:
         self._csv_safe, self._label_separator = csv_safe, label_separator
         self._find_dialect, self._dialect = find_dialect, None
         self._probabilities = [f"probability_{label}" for label in labels]
-        self._read_fields = row_fields.FieldReader(None)
         self._is_first = True  # whether no usable line has been checked yet, see `find_problem`
         self._columns = None  # columns that contain the answer; None before the first answer
         self._waiting = []  # unusable lines before the first answer; not written yet
@@ -294,7 +293,7 @@ class AnswerTable:
             return ""
         answer = answer if is_bad else self._flatten(answer)
         start = self._start(item, answer) if self._columns is None else ""
-        fields = self._read_fields(item.fields)
+        fields = row_fields.to_texts(item.fields)
         values = [*map(fields.get, self._fields), *map(answer.get, self._columns)]
         return start + format_csv_row(values, self._csv_safe, self._dialect.delimiter)
 

@@ -165,7 +165,7 @@ def test_the_error_message_of_the_command_is_that_of_the_exception(settings, tmp
     with pytest.raises(ValueError, match="^data, row 2: the text is empty") as caught:
         api.train(data, tmp_path / "new" / "model", verbose=False, **settings)
     assert not str(caught.value).startswith("error") and "\n" not in str(caught.value)
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in (tmp_path / "new" / "model").iterdir()] == ["data"]
 
 
 def replace_command(monkeypatch, code, outcome):
