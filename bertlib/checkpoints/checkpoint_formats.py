@@ -525,13 +525,11 @@ def _advice_on_scope(checkpoint):
     if len(names) != 1 or names[0] == "bert/embeddings/word_embeddings":
         return None
     scope, wanted = names[0].removesuffix("embeddings/word_embeddings"), "bert/"
-    functions = "tf.train.load_checkpoint and tf.raw_ops.SaveV2"
     if checkpoint.format == "hugging_face":
         scope, wanted = scope.replace("/", "."), "bert."
-        functions = "load_file and save_file of safetensors.numpy"
     wrong = f"begin with {scope!r} instead of" if scope else "do not begin with"
     return (f"The names of the encoder's weights in this checkpoint {wrong} {wanted!r}. Copy the weights to "
-            f"a checkpoint in which these names begin with {wanted!r}: {functions} read and write weights.")
+            f"a checkpoint in which these names begin with {wanted!r}.")
 
 
 def _probable_cause(found, expected, missing, differing):
@@ -588,9 +586,8 @@ def check_types(checkpoint, names):
     if not others:
         return
     dtype = checkpoint.dtypes[others[0]]
-    more = f", and {len(others) - 1} more tensors have a wrong type" if others[1:] else ""
     raise ValueError(f"The checkpoint {checkpoint.path} is quantized, or does not belong to a model: "
-                     f"{others[0]} has the type {dtype.name if dtype else 'unknown'}{more}. The type of "
+                     f"{others[0]} has the type {dtype.name if dtype else 'unknown'}. The type of "
                      "weights must be float32, float16, bfloat16 or float64. Use the model from before the "
                      "quantization, or save the model again in one of these types.")
 

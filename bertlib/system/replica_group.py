@@ -39,7 +39,7 @@ import time
 
 from absl import logging
 
-from bertlib.system import child_processes, files, replica_meeting, value_encoding
+from bertlib.system import child_processes, files, replica_meeting, terminal, value_encoding
 from bertlib.system.child_processes import Outcome
 from bertlib.system.replica_meeting import ReplicaError
 
@@ -455,14 +455,6 @@ class Group:
 
 
 def message_of(error):
-    """Returns the message of an error as one line.
-
-    The text of an error of a TensorFlow op begins with the position of the op in the program. The message is
-    the text after this position.
-    """
-    text = getattr(error, "message", None) or str(error)
-    if text.startswith("Graph execution error"):
-        text = text.rpartition("\nNode: ")[2].partition("\n")[2] or text
-    if isinstance(error, _OF_CODE):
-        text = f"{type(error).__name__}: {text}"
-    return text.partition("\n")[0].rstrip(".") + "."
+    """Returns the message of an error as one line."""
+    name = f"{type(error).__name__}: " if isinstance(error, _OF_CODE) else ""
+    return f"{name}{terminal.first_line(error)}".rstrip(".") + "."

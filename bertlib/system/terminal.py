@@ -33,8 +33,14 @@ def printable(text):
 
 
 def first_line(error):
-    """Returns the first line of an error's message. If there is no message, returns the error's class."""
+    """Returns the first line of an error's message. If there is no message, returns the error's class.
+
+    The text of an error of a TensorFlow op begins with the position of the op in the program. The message is
+    the text after this position.
+    """
     text = getattr(error, "message", None) or str(error)
+    if text.startswith("Graph execution error"):
+        text = text.rpartition("\nNode: ")[2].partition("\n")[2] or text
     return text.strip().splitlines()[0] if text.strip() else type(error).__name__
 
 
