@@ -294,7 +294,7 @@ def check_free_space(path, needed):
 def unpack(archive, directory, expected):
     """Unpacks one folder of a zip into a new directory: the folder that contains the expected files.
 
-    The checksum of each file is checked. Files outside of the folder are not unpacked.
+    The checksum of each file is checked. Files outside of the folder are removed.
 
     Args:
       archive: path of the zip.
@@ -316,27 +316,23 @@ def unpack(archive, directory, expected):
 
 
 def _extract(archive, target, expected):
-    """Unpacks the folder of a zip with the expected files into the directory `target`. Returns the path of
-    the unpacked folder. Even if the zip names a path outside of `target`, this folder is in `target`."""
+    """Unpacks a zip into the directory `target`. Returns the path of the unpacked folder that contains the
+    expected files. Even if the zip names a path outside of `target`, all files are in `target`."""
     try:
         with zipfile.ZipFile(archive) as zipped:
-            if any(info.header_offset < 0 for info in zipped.infolist()):
+            infos = zipped.infolist()
+            if any(info.header_offset < 0 for info in infos):
                 raise zipfile.BadZipFile("its beginning is missing")
-            sizes = {info.filename: info.file_size for info in zipped.infolist() if not info.is_dir()}
-            folders = [name.removesuffix(expected[0]) for name in sorted(sizes, key=len)
-                       if f"/{name}".endswith(f"/{expected[0]}")]
-            folder = next((folder for folder in folders
-                           if all(sizes.get(folder + name) for name in expected)), None)
-            if folder is not None:
-                members = [name for name in sizes if name.startswith(folder)]
-                _check_size(archive, target, [sizes[name] for name in members])
-                paths = {name: zipped.extract(name, target) for name in files.with_progress(
-                    members, len(members), f"Unpacking {archive}:")}
-                return paths[folder + expected[0]].removesuffix(expected[0])
+            _check_size(archive, target, [info.file_size for info in infos])
+            zipped.extractall(target)
     except _ZIP_ERRORS as error:
         raise DamagedError(f"{archive} is damaged, or is not a zip: {error}.") from error
+    for folder in sorted((folder for folder, _, _ in os.walk(target)), key=len):
+        paths = [os.path.join(folder, name) for name in expected]
+        if all(os.path.isfile(path) and os.path.getsize(path) for path in paths):
+            return folder
     raise DamagedError(f"{archive}: no folder in this zip contains all of {', '.join(expected)}. The zip "
-                       f"contains {', '.join(sorted(sizes)[:10]) or 'nothing'}.")
+                       f"contains {', '.join(sorted(zipped.namelist())[:10]) or 'nothing'}.")
 
 
 def _check_size(archive, target, sizes):
