@@ -478,7 +478,7 @@ def read_global_step(path):
     return int(found.read("global_step")) if "global_step" in found.shapes else 0
 
 
-def check_variables(checkpoint, variables, optional=()):
+def check_variables(checkpoint, variables, optional):
     """Checks that a checkpoint fits the variables of a graph; see `check_types` and `check_fits`.
 
     Args:

@@ -109,7 +109,7 @@ def _metric_ops(spec):
             tf.group(*[update for _, update in metrics.values()]))
 
 
-def predicted_batches(builder, checkpoint, input_fn, predict_keys=None, hooks=(), group=None):
+def predicted_batches(builder, checkpoint, input_fn, predict_keys, hooks, group):
     """Yields the predictions of each batch. A batch is computed when its predictions are requested.
 
     If `input_pipeline` makes the batches, the replicas divide the batches among themselves. For any other

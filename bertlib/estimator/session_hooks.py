@@ -132,7 +132,7 @@ class ProgressHook(tf.train.SessionRunHook):
     each log line are added to `history`, a `metrics_history.MetricsHistory`, unless `history` is None.
     """
 
-    def __init__(self, model_dir, loss, every_steps, last_step, batch_size, history=None):
+    def __init__(self, model_dir, loss, every_steps, last_step, batch_size, history):
         self._model_dir = model_dir
         self._loss = loss
         self._every_steps = every_steps
@@ -234,7 +234,7 @@ class ProgressHook(tf.train.SessionRunHook):
                             "or use bf16 or fp32.", self._num_skipped_steps, self._num_steps)
 
 
-def peak_memory_bytes(gpus=()):
+def peak_memory_bytes(gpus):
     """Returns the peak memory of this process in bytes.
 
     Args:

@@ -179,7 +179,7 @@ def parse_steps(text):
     return steps if steps and 1 <= steps[0] <= steps[1] else None
 
 
-def flags_for_less_memory(tokens_per_micro_batch=0):
+def flags_for_less_memory(tokens_per_micro_batch):
     """Returns the flags that reduce the memory of a step, as text for a message."""
     if tokens_per_micro_batch:
         return "a smaller --tokens_per_micro_batch, or --recompute=auto"

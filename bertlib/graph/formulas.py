@@ -163,7 +163,7 @@ def _dropped(full, mask, mask_scale, dtype):
 # --- Attention heads ---------------------------------------------------------------------------------------
 
 
-def split_heads(rows, number, num_heads, batch_size, length, packing=None):
+def split_heads(rows, number, num_heads, batch_size, length, packing):
     """Splits rows [R, number·N·H] into the heads of attention: a list of `number` tensors [B, N, F, H].
 
     Args:
@@ -179,7 +179,7 @@ def split_heads(rows, number, num_heads, batch_size, length, packing=None):
     return tf.unstack(tf.transpose(outputs, [2, 0, 3, 1, 4]))
 
 
-def merge_heads(heads, batch_size, length, packing=None):
+def merge_heads(heads, batch_size, length, packing):
     """Merges heads [B, N, F, H] into rows [B·F, N·H]. If `packing` is given, returns only the R rows of this
     packing; see `split_heads`."""
     _, num_heads, _, size = heads.shape.as_list()

@@ -48,7 +48,7 @@ def softmax_gradient(gradient, probabilities, mask, scale, mask_scale):
                                                    mask=_optional(mask), scale=scale, mask_scale=mask_scale)
 
 
-def split_heads(rows, number, num_heads, batch_size, length, packing=None):
+def split_heads(rows, number, num_heads, batch_size, length, packing):
     """See `formulas.split_heads`."""
     def gradient(*gradients):
         return [_merge_heads(gradients[:number], packing)]
@@ -57,7 +57,7 @@ def split_heads(rows, number, num_heads, batch_size, length, packing=None):
     return with_custom_gradient(heads, [rows], gradient)
 
 
-def merge_heads(heads, batch_size, length, packing=None):
+def merge_heads(heads, batch_size, length, packing):
     """See `formulas.merge_heads`."""
     num_heads = heads.shape.as_list()[1]
 

@@ -84,7 +84,7 @@ def has_fused_product(dtype):
     return dtype != tf.float32 and _has_op(_FUSED_PRODUCT, dtype)
 
 
-def fused_product(inputs, weights, bias, activation=None, residual=None):
+def fused_product(inputs, weights, bias, activation, residual):
     """Returns activation(inputs · weights + bias) + residual, computed by one op.
 
     In the first run of a session, the op stores the weights in oneDNN's memory layout. Later runs use the
