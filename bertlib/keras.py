@@ -34,9 +34,6 @@ from bertlib.system import files
 import bertlib.tasks  # noqa: F401  registers the tasks
 import modeling
 
-# Possible names of the configuration file: the name in a published model, and the name in a Hugging Face
-# model.
-_CONFIG_FILES = file_names.CONFIG, "config.json"
 # Patterns of the names of files with weights that commands use instead of `bert_model.ckpt` in the same
 # directory.
 _OTHER_WEIGHTS = "*.safetensors", "*.safetensors.index.json", file_names.RECORD
@@ -121,7 +118,7 @@ class BertEncoder(tf.keras.layers.Layer):
         checkpoint = checkpoint_formats.open_checkpoint(path)
         if config_file is None:
             directory = checkpoint_formats.directory_of_checkpoint(path)
-            names = [os.path.join(directory, name) for name in _CONFIG_FILES]
+            names = [os.path.join(directory, name) for name in model_writer.CONFIG.values()]
             config_file = next((name for name in names if files.exists(name)), None)
             if config_file is None:
                 raise FileNotFoundError(f"There is no {' and no '.join(names)}. Pass the path of the "

@@ -109,7 +109,7 @@ def format_from_name(path):
     Raises:
       ValueError: the name has none of the extensions in `ENDINGS`.
     """
-    input_format = _find_format(path)
+    input_format = find_format(path)
     if input_format is None:
         raise ValueError(f"{path}: the format is unknown. Give the file a name that ends in one of "
                          f"{', '.join(ENDINGS)}. If the file is compressed with gzip, add .gz to this name. "
@@ -120,12 +120,14 @@ def format_from_name(path):
 
 def is_json_lines(path):
     """Returns whether a file is in JSON Lines, according to its name. `path` may be None."""
-    return _find_format(path) == "jsonl"
+    return find_format(path) == "jsonl"
 
 
-def _find_format(path):
+def find_format(path, endings=ENDINGS):
+    """Returns the format of a file according to the extension of its name; None if the extension is unknown.
+    `endings` is {file extension: format}."""
     name = str(path).lower().removesuffix(".gz")
-    return next((input_format for ending, input_format in ENDINGS.items() if name.endswith(ending)), None)
+    return next((input_format for ending, input_format in endings.items() if name.endswith(ending)), None)
 
 
 def is_compressed(path):

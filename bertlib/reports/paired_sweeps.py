@@ -53,7 +53,7 @@ def compare(directories, metric=None):
       ValueError: the sweeps have no common metric, no or too few finished runs, different development sets,
         or other settings than the seed that have no value in common.
     """
-    sweeps = list(map(sweep_directory.SweepDirectory.read, directories))
+    sweeps = list(map(sweep_directory.SweepDirectory, directories))
     ended = [sweep.ended_runs() for sweep in sweeps]
     open_runs = [len(sweep.runs) - len(runs) for sweep, runs in zip(sweeps, ended)]
     for directory, runs, count in zip(directories, ended, open_runs):

@@ -32,36 +32,32 @@ class SweepDirectory:
       base: {flag: value as text}, the flags of the training command that all runs share.
     """
 
-    def __init__(self, path, script, base):
+    def __init__(self, path, script=None, base=None):
         """Reads the directory, if it exists. Writes nothing.
 
         Args:
           path: the directory.
           script: name of the training command, such as "run_classifier.py".
-          base: {flag: value as text}, the flags of the training command that all runs share.
+          base: {flag: value as text}, the flags of the training command that all runs share. `script` and
+            `base` are None for the command of an existing sweep.
 
         Raises:
           ValueError: the directory belongs to a sweep with another training command, or its sweep.json cannot
             be read.
         """
-        self.path, self.base = path, dict(sorted(base.items()))
-        self._script, self._runs = script, {}
+        self.path, self._script, self._runs = path, script, {}
         record = os.path.join(path, RECORD)
-        if files.exists(record):
-            self._load(_read_record(record))
+        stored = _read_record(record) if files.exists(record) else None
+        if script is None:
+            self._script, base = stored["script"], _absolute(stored["flags"], stored["working_directory"])
+        self.base = dict(sorted(base.items()))
+        if stored:
+            self._check_command(stored)
+            self._runs = {run.name: run for run in map(run_rows.Run, stored["runs"])}
 
-    @classmethod
-    def read(cls, path):
-        """Returns the `SweepDirectory` of an existing sweep. Raises a ValueError or an OSError if its
-        sweep.json cannot be read."""
-        stored = _read_record(os.path.join(path, RECORD))
-        return cls(path, stored["script"], _absolute(stored["flags"], stored["working_directory"]))
-
-    def _load(self, stored):
-        """Takes the runs of a stored sweep, after checking that it has the same training command as this
-        object. `stored` is the content of sweep.json."""
-        flags = _absolute(stored["flags"], stored["working_directory"])
-        before = {"the command": stored["script"], **flags}
+    def _check_command(self, stored):
+        """Raises a ValueError if the content of sweep.json belongs to another training command."""
+        before = {"the command": stored["script"], **_absolute(stored["flags"], stored["working_directory"])}
         now = {"the command": self._script, **_absolute(self.base, os.getcwd())}
         changed = [f"{name if name == 'the command' else f'--{name}'}: {before.get(name, 'not given')} -> "
                    f"{now.get(name, 'not given')}"
@@ -69,7 +65,6 @@ class SweepDirectory:
         if changed:
             raise ValueError(f"--sweep_dir={self.path} contains a sweep with another training command: "
                              f"{'; '.join(changed)}. Pass another --sweep_dir, or the same command.")
-        self._runs = {run.name: run for run in map(run_rows.Run, stored["runs"])}
 
     def add(self, runs):
         """Adds runs to the sweep, and writes sweep.json."""

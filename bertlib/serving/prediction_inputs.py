@@ -39,8 +39,7 @@ class Input(NamedTuple):
 def format_from_name(path):
     """Returns the format of a file, one of `FORMATS`, according to the file extension. Returns "text" if the
     extension is unknown."""
-    name = path.lower().removesuffix(".gz")
-    return next((input_format for ending, input_format in _ENDINGS.items() if name.endswith(ending)), "text")
+    return tables.find_format(path, _ENDINGS) or "text"
 
 
 class InputReader:

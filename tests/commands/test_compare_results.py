@@ -305,7 +305,7 @@ def test_sweeps_are_paired_by_their_settings():
 
 def test_a_sweep_with_runs_that_have_not_ended_is_called_unfinished():
     a, b = sweep("a", 2e-5, [0.7, 0.8, 0.9]), sweep("b", 5e-5, [0.7, 0.9, 0.9], failed={1})
-    opened = sweep_directory.SweepDirectory.read(b)
+    opened = sweep_directory.SweepDirectory(b)
     opened.store(run_rows.Run(opened.runs[0].settings, run_rows.RUNNING))
     assert "b has no finished run: " not in refused(a, b)
     opened.add([run_rows.Run({"learning_rate": "5e-05", "seed": "0.0"})])
