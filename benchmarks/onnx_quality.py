@@ -4,14 +4,15 @@
 
 A model is the output directory of run_classifier.py with a task of GLUE, or of run_ner.py. The data of its
 training must still exist. export.py writes the ONNX files into a temporary directory. The quality of a
-classifier is its accuracy, and the quality of a tagger is the F1 of its entities. The CPU seconds are the sum
-over all answers. The time to load the model is not included.
+classifier is its accuracy, that of a regression is the correlation of Pearson, and that of a tagger is the F1
+of its entities. The CPU seconds are the sum over all answers. The time to load the model is not included.
 
 Each model can be measured with a separate command, because render.py uses all results whose names begin with
 onnx_quality.
 """
 
 import argparse
+import operator
 import os
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import numpy as np
 import results
 
 from bertlib import serving
@@ -35,7 +37,9 @@ SIDES = {"TensorFlow": None, "ONNX": [], "ONNX, int8": ["--quantize=int8"]}
 
 def quality(predictions, gold):
     """Compares predictions with the right answers. Returns a percentage: the accuracy if the predictions are
-    labels, or the F1 of the entities if the predictions are tags."""
+    labels, the correlation if they are scores, or the F1 of the entities if they are tags."""
+    if isinstance(gold[0], float):
+        return 100 * float(np.corrcoef(predictions, gold)[0, 1])
     if isinstance(gold[0], str):
         return 100 * sum(map(str.__eq__, predictions, gold)) / len(gold)
     found, right = ({(number, *span) for number, tags in enumerate(all_tags) for span in entity_spans(tags)}
@@ -67,11 +71,11 @@ def measure(model_dir, recorder):
                 start = time.process_time()
                 answers = predictor.answer(prepared)
                 seconds = time.process_time() - start
-        predictions = [answer.get("label", answer.get("tags")) for answer in answers]
+        predictions = [answer.get("prediction", answer.get("tags")) for answer in answers]
         first = first or predictions
         row = {"task": model.task, **{name: model.setting(name) for name in TRAINING}, "examples": len(gold),
                "side": side, "quality": quality(predictions, gold), "cpu": seconds,
-               "differing": sum(one != other for one, other in zip(predictions, first))}
+               "differing": None if isinstance(gold[0], float) else sum(map(operator.ne, predictions, first))}
         recorder.add(**row)
         print(row, flush=True)
 

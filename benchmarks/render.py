@@ -530,13 +530,14 @@ def onnx_quality_table():
         rows.append([ours[0]["task"], len(ours), f"{ours[0]['examples']:,}",
                      *(f"{mean:.1f}" for mean in means),
                      f"{min(losses):.1f} to {max(losses):.1f}",
-                     *(", ".join(str(row["differing"]) for row in some) for some in (plain, int8))])
+                     *(", ".join(str(row["differing"]) for row in some if row["differing"] is not None) or "–"
+                       for some in (plain, int8))])
     titles = ["task", "trainings", "examples", "TensorFlow, %", "ONNX, %", "int8, %", "loss by int8, points",
               "predictions that differ: ONNX", "int8"]
     return f"""{table(titles, rows)}
 
-Accuracy of MRPC and CoLA, F1 of the entities of CoNLL-2003 (ner): means of trainings that differ in their
-seed. {origin("onnx_quality")}"""
+Accuracy of MRPC and CoLA, F1 of the entities of CoNLL-2003 (ner), correlation of Pearson of STS-B: means of
+trainings that differ in their seed. {origin("onnx_quality")}"""
 
 
 # Each list contains the names of the results that begin with a prefix, such as "onnx_quality". One entry of
