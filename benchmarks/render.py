@@ -530,7 +530,8 @@ def onnx_quality_table():
         rows.append([ours[0]["task"], len(ours), f"{ours[0]['examples']:,}",
                      *(f"{mean:.1f}" for mean in means),
                      f"{min(losses):.1f} to {max(losses):.1f}",
-                     *(", ".join(str(row["differing"]) for row in some if row["differing"] is not None) or "–"
+                     *(", ".join(str(row["differing"]) for row in some
+                                 if row["differing"] is not None) or "–"
                        for some in (plain, int8))])
     titles = ["task", "trainings", "examples", "TensorFlow, %", "ONNX, %", "int8, %", "loss by int8, points",
               "predictions that differ: ONNX", "int8"]
