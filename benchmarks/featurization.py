@@ -26,6 +26,7 @@ import results
 from bertlib.runs import model_flags
 from bertlib.tasks.classification import classifier_data
 from bertlib.tasks.classification.classifier_features import FeatureRecords
+from bertlib.tasks.classification.text_targets import SingleLabel
 import tokenization
 
 LABELS = ["0", "1"]
@@ -164,7 +165,7 @@ def main():
                         lambda tokenizer: [tokenizer.tokenize(text) for text in texts], recorder)
         same_bytes = compare("text pair to serialized", arguments.vocab_file, arguments.rounds,
                              lambda tokenizer: list(FeatureRecords(
-                                 examples, LABELS, LENGTH, tokenizer)), recorder)
+                                 examples, SingleLabel(LABELS), LENGTH, tokenizer)), recorder)
         failed |= not equal or not same_bytes
         failed |= not time_workers(examples, arguments.vocab_file, arguments.repeat, recorder)
     recorder.write()

@@ -424,7 +424,7 @@ def names_of_all_modules():
 def test_docstrings_and_comments_name_what_modules_define():
     names_of_modules, classes = names_of_all_modules()
     # Old names of modules that were renamed. Their sets are empty, so each use of an old name is reported.
-    old = ("checkpoints", "own_gradient", "own_data", "together", "published", "messages", "own_code",
+    old = ("checkpoints", "own_gradient", "custom_task", "together", "published", "messages", "own_code",
            "classification_parts", "training_step")
     names_of_modules = {**names_of_modules, **{name: set() for name in old}}
     stale = {path.name: found for paths in FILES.values() for path in paths

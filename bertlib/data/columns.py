@@ -460,7 +460,7 @@ class TextFile:
         """Returns the names or the numbers of the columns of the texts; see `_find_texts`.
 
         Usual names are stored in the reader: its later files must have the same columns, and
-        `custom_task.read` records them.
+        `own_data.OwnData.read` records them.
         """
         reader, place = self._reader, self.place
         if reader.other_names is None:

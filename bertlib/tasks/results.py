@@ -1,4 +1,4 @@
-"""Computes the results of a task: `Results`. Also writes the metrics of an evaluation and its report."""
+"""Writes the metrics of an evaluation and its report."""
 
 import os
 
@@ -9,19 +9,6 @@ from bertlib.graph import lazy_tensorflow as tf
 from bertlib.reports import report_sections
 from bertlib.runs import curve_table, file_names
 from bertlib.system import files
-
-
-class Results:
-    """Base class of the results: evaluates and predicts the splits of a task. A subclass has the methods
-    `predict` and `write`. For the methods, see those of `task.Task` with the same names.
-
-    Attributes:
-      task: the `task.Task`.
-      settings, data, target: see `task.Task`.
-    """
-
-    def __init__(self, task):
-        self.task, self.settings, self.data, self.target = task, task.settings, task.data, task.target
 
 
 def write_metrics(settings, split, name, metrics, details=None):

@@ -24,6 +24,11 @@ def needed(settings):
     return [split for split, phase in PHASES.items() if getattr(settings, phase)]
 
 
+def part_of(split):
+    """Returns the part of the data to which a split belongs, such as "dev" for "dev_mismatched"."""
+    return split.partition("_")[0]
+
+
 def list_files(settings, flags=FILES):
     """Returns the files that some flags name, as {flag: list of paths}."""
     return {flag: [path] for flag in flags if (path := getattr(settings, flag))}

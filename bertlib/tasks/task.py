@@ -1,17 +1,16 @@
 """The base class of the tasks. A task contains all that a command that trains does not share with the others:
 its flags and files, its head, its metrics and its results. `bertlib.tasks.driver` runs it. The modules of
-the tasks load no TensorFlow; their heads do. The tasks of this project have their results in separate
-modules, see `TaskWithResults`.
+the tasks load no TensorFlow; their heads do.
 """
 
 import abc
-import functools
 import os
+from typing import Any
 
 from absl import logging
 
 from bertlib.data import example_encoding, prediction_files, tables, unknown_tokens
-from bertlib.runs import checks, model_flags, recorded_flags, registry, vocabularies
+from bertlib.runs import checks, model_flags, recorded_flags, vocabularies
 from bertlib.system import fingerprints, terminal
 from bertlib.tasks import split_data
 
@@ -41,6 +40,8 @@ class Task(abc.ABC):
 
     # File name of the command, such as "run_squad.py".
     command: str
+    # What the model predicts: a class or an object of `bertlib.tasks.target.Target`.
+    target: Any
     # {split: name of its TFRecord file of features}. That of "train" is written to --output_dir, all others
     # are written to --results_dir. A task whose data are features already writes no files.
     records = {"train": "train.tf_record", "dev": "eval.tf_record", "test": "predict.tf_record"}
@@ -69,11 +70,6 @@ class Task(abc.ABC):
         self.settings, self.data = settings, {}
         self.skipped, self.dialect = [], tables.PLAIN
         self.config = self.encoder = self.tokenizer = None
-
-    @property
-    def target(self):
-        """What the model predicts: a class or an object of `bertlib.tasks.target.Target`."""
-        raise NotImplementedError
 
     # --- Resolve the flags
 
@@ -279,26 +275,6 @@ class Task(abc.ABC):
         prediction_files.write_predictions(path, rows, settings.predictions_format, settings.csv_safe,
                                            separator, dialect.of_output(settings.output_delimiter))
         logging.info("Table of the predictions: %s.", path)
-
-
-class TaskWithResults(Task):
-    """A task whose results are computed and written by a class of another module. A run loads this module
-    when it evaluates or predicts the first split."""
-
-    # Name of the subclass of `bertlib.tasks.results.Results`, such as
-    # "bertlib.tasks.squad.squad_results.SquadResults".
-    results_class: str
-
-    @functools.cached_property
-    def results(self):
-        """The `results.Results` of the run."""
-        return registry.load(self.results_class)(self)
-
-    def predict(self, split, inference):
-        return self.results.predict(split, inference)
-
-    def write(self, split, inference):
-        self.results.write(split, inference)
 
 
 def count_steps(settings, count, noun):

@@ -13,7 +13,7 @@ TARGET = text_targets.SingleLabel(["no", "yes", "a:b"])  # not in sorted order
 
 def settings(weights=None, smoothing=0.0):
     return types.SimpleNamespace(class_weights=weights, label_smoothing=smoothing, task_name="T",
-                                 do_train=True)
+                                 do_train=True, mapped_labels={})
 
 
 def test_balanced_weights_are_those_of_scikit_learn():

@@ -33,7 +33,6 @@ def test_summaries_of_another_task_than_the_trained_one_have_their_own_folder(tr
     write_json(tmp_path / "run.json", model_directories.record(["0", "1"], task=trained))
     task = Classification(Settings({"do_train": False, "results_dir": str(tmp_path), "task_name": "MRPC",
                                     "predict_batch_size": 8}))
-    task.source = types.SimpleNamespace(processor=get_processor("mrpc"), target=None)
-    task._test_has_labels = True
+    task.processor, task._test_has_labels = get_processor("mrpc"), True
     inference = types.SimpleNamespace(evaluate=lambda metrics, name, batch_size=None: name)
     assert task.scores(split, inference) == folder

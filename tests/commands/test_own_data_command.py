@@ -109,7 +109,7 @@ def test_labels_that_a_model_comes_with_are_those_of_a_prediction(run_script, ti
     write_json(config, {**read_json(config), "id2label": {"0": "yes", "1": "no"}})
     (tmp_path / "test.csv").write_text("text,label\na cat,yes\na dog,perhaps\n")
     finished = run_script("run_classifier.py", init_checkpoint="model", test_file="test.csv",
-                          output_dir="out")
+                          output_dir="out", max_seq_length=16)
     finished.assert_refused(
         "test.csv:3: the label 'perhaps' is not one of yes, no (the labels of the model in model)")
 

@@ -199,21 +199,23 @@ FLAGS = dict(task_module="task.py", task_name=None, train_file=None, threshold=0
 
 @pytest.fixture
 def find(tmp_path, monkeypatch):
-    """Returns the settings and the source of a run, from the text of a module and from flags."""
+    """Returns the task of a run with a resolved processor, from the text of a module and from flags."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "run_classifier", classifier_data)
 
-    def find_source(text, **flags):
+    def find_task(text, **flags):
         pathlib.Path("task.py").write_text(BASE + textwrap.dedent(text))
         settings = Settings({**FLAGS, "do_predict": True, **flags}, ["task_module", "do_predict", *flags])
-        return settings, classification_run.resolve_source(settings)
-    return find_source
+        task = classification_task.Classification(settings)
+        task.resolve_processor()
+        return task
+    return find_task
 
 
 def read(find, text, **flags):
-    """Returns (source, examples, whether the test set has labels)."""
-    settings, source = find(text, **flags)
-    return source, *classification_run.read_examples(settings, source.processor, source.target)
+    """Returns (task, examples, whether the test set has labels)."""
+    task = find(text, **flags)
+    return task, *classification_run.read_examples(task.settings, task.processor, task.target)
 
 
 @pytest.mark.parametrize("text, said", [
@@ -303,15 +305,14 @@ def test_sets_with_the_same_objects_keep_their_labels_and_source_rows(find):
     ("{'f1': 1}", "returns the metric 'f1'.* must differ from f1"),
     ("{'a b': 1}", "returns the metric 'a b'")])
 def test_metrics_that_cannot_be_used(find, returned, said, caplog):
-    settings, source = find(f"""
+    task = find(f"""
         class Task(DataProcessor):
             labels = "x", "y"
             def compute_metrics(self, labels, predictions):
                 return {returned}
     """)
-    task = classification_task.Classification(settings)
-    task.source, task.data = source, {"dev": []}
-    assert task.results._own_metrics("dev", [], ["eval_f1"]) == {}
+    task.data = {"dev": []}
+    assert task._own_metrics("dev", [], ["eval_f1"]) == {}
     assert re.search(said, str(task.failure)) and "compute_metrics: " in caplog.text
 
 
@@ -322,10 +323,10 @@ def test_declared_files_of_a_module(find, tmp_path):
                            .partition("    python ")[0])
     (tmp_path / "dev.tsv").write_text("fits\tquestion\tanswer\nyes\twho ?\tthe man\n")
     (tmp_path / "test.tsv").write_text("question\tanswer\nwho ?\tthe dog\n")
-    source, examples, is_labelled = read(find, code, data_dir=".", do_eval=True)
+    task, examples, is_labelled = read(find, code, data_dir=".", do_eval=True)
     [example] = examples["dev"]
     assert (example.text_a, example.text_b, example.label) == ("who ?", "the man", "yes")
-    assert len(examples["test"]) == 1 and not is_labelled and source.processor.metrics == ("f1", "accuracy")
+    assert len(examples["test"]) == 1 and not is_labelled and task.processor.metrics == ("f1", "accuracy")
     (tmp_path / "dev.tsv").write_text("fits\tquestion\tanswer\nmaybe\twho ?\tthe man\n")
     with pytest.raises(ValueError, match=r"^\./dev\.tsv:2: the label 'maybe'"):
         read(find, code, data_dir=".", do_eval=True)

@@ -14,7 +14,7 @@ import tiny
 
 from bertlib import serving
 from bertlib.tasks.pretraining import pretraining_head
-from bertlib.tasks.squad import null_threshold
+from bertlib.tasks.squad import squad_target
 import modeling
 
 LABELS = ["no", "maybe", "yes"]
@@ -173,7 +173,7 @@ def test_an_answer_is_a_part_of_the_context_and_uses_the_threshold_of_the_evalua
     # Another directory with the name best/ does not belong to a training.
     shutil.copytree(path / "best", tmp_path / "best")
     write_json(tmp_path / "eval_results.json", {"null_score_diff_threshold": 0.0})
-    assert null_threshold.read(str(tmp_path / "best" / "model.ckpt-7")) == (None, None)
+    assert squad_target.read_null_threshold(str(tmp_path / "best" / "model.ckpt-7")) == (None, None)
 
 
 @pytest.fixture(scope="module")

@@ -142,12 +142,3 @@ def test_metrics_of_scores(ties):
 def test_correlations_of_constant_and_of_missing_scores(scores, expected):
     found = text_targets.Score().metrics(np.arange(5.0), np.float32(scores), np.ones(5))
     np.testing.assert_equal([found["eval_pearson"], found["eval_spearman"]], [expected] * 2)
-
-
-@pytest.mark.parametrize("scores, said", [
-    ([2.0, 2.0, 2.001], True), ([2.0] * 3, True), ([2.0, 2.1, 2.2], False), ([np.nan] * 3, False)])
-def test_it_is_said_if_scores_are_almost_constant(scores, said):
-    warning = classification_metrics.constant_scores_warning([0.0, 1.0, 5.0], scores)
-    assert (warning is not None) == said
-    assert not said or "but the labels are between 0 and 5" in warning
-    assert classification_metrics.constant_scores_warning([3.0] * 3, [2.0] * 3) is None

@@ -7,7 +7,7 @@ import numpy as np
 
 from bertlib.data import record_files
 from bertlib.tasks import window_pooling
-from bertlib.tasks.classification import classifier_features
+from bertlib.tasks.classification import classifier_features, text_targets
 import tokenization
 
 VOCABULARY = {word: index for index, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefgh"])}
@@ -31,6 +31,9 @@ def test_windows_of_any_pair():
         assert windows == [part[::-1] if longer else part for part in parts]
 
 
+TARGET = text_targets.SingleLabel(["0", "1"])
+
+
 def examples_of(texts):
     return [classifier_features.InputExample(f"train-{index}", text, None, "01"[index % 2])
             for index, text in enumerate(texts)]
@@ -39,7 +42,7 @@ def examples_of(texts):
 def test_what_is_stored_and_how_long_the_texts_were():
     texts = ["a b c", "a b c d e f", "h", ""] * 300  # more texts than a worker gets at a time
     conversion = classifier_features.FeatureRecords(
-        examples_of(texts), ["0", "1"], 5, tokenization.FullTokenizer(VOCABULARY), 2, doc_stride=2)
+        examples_of(texts), TARGET, 5, tokenization.FullTokenizer(VOCABULARY), 2, doc_stride=2)
     rows = [record_files.parse_features(record) for record in conversion]
     stored = [(list(row["input_ids"].int64_list.value), row["label_ids"].int64_list.value[0]) for row in rows]
     expected = [("a b c", 0), ("a b c", 1), ("c d e", 1), ("e f", 1), ("h", 0), ("", 1)]
@@ -53,7 +56,7 @@ def test_what_is_stored_and_how_long_the_texts_were():
 def test_kept_records_are_those_that_are_written(tmp_path):
     written = []
     for keep in (False, True):
-        conversion = classifier_features.FeatureRecords(examples_of(["a b c d e", "a"]), ["0", "1"], 4,
+        conversion = classifier_features.FeatureRecords(examples_of(["a b c d e", "a"]), TARGET, 4,
                                                         tokenization.FullTokenizer(VOCABULARY), doc_stride=1)
         if keep:
             assert conversion.cache() == 5

@@ -13,7 +13,7 @@ from bertlib.tasks.classification import dev_split, row_examples
 
 def part_of(labels):
     rows = [row_examples.Row(index + 1, (f"text {index}",), label) for index, label in enumerate(labels)]
-    return row_examples.Split("train.csv", rows, True)
+    return row_examples.ExampleFile("train.csv", rows, True)
 
 
 def contents(rows):
@@ -66,7 +66,7 @@ def splits(draw):
     pairs = some.tuples(texts, draw(some.sampled_from([some.none(), texts])))
     labels = draw(some.sampled_from(LABELS))
     rows = draw(some.lists(some.tuples(pairs, labels), min_size=4, max_size=40))
-    return row_examples.Split("train.csv", [row_examples.Row(line, pair, label)
+    return row_examples.ExampleFile("train.csv", [row_examples.Row(line, pair, label)
                                             for line, (pair, label) in enumerate(rows, 2)], True)
 
 
@@ -139,7 +139,7 @@ ROWS = [row_examples.Row(2, ("a cat",), "x"),
 
 
 def test_stored_rows_are_a_line_each_and_tell_rows_apart():
-    text = dev_split.format_dev_rows(row_examples.Split("train.csv", ROWS, True))
+    text = dev_split.format_dev_rows(row_examples.ExampleFile("train.csv", ROWS, True))
     comment, header, *lines = text.splitlines()
     assert comment.startswith("# ") and header == "line\tdigest"
     assert [line.split("\t")[0] for line in lines] == ["2", "3", "5"]

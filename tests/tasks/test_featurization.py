@@ -23,6 +23,7 @@ from bertlib.data.example_encoding import Field
 from bertlib.system import files, workers
 from bertlib.tasks.classification import classifier_data
 from bertlib.tasks.classification.classifier_features import FeatureRecords
+from bertlib.tasks.classification.text_targets import SingleLabel
 import tokenization
 
 LABELS = ["0", "1"]
@@ -133,7 +134,7 @@ def test_replaced_methods_of_the_tokenizer_are_used(of_a_subclass):
     if not of_a_subclass:
         tokenizer = tokenization.FullTokenizer(released_vocab())
         tokenizer.convert_tokens_to_ids = lambda tokens: list(range(len(tokens)))
-    record = list(FeatureRecords(examples_of(["one two"] * 5), LABELS, 8, tokenizer))[4]
+    record = list(FeatureRecords(examples_of(["one two"] * 5), SingleLabel(LABELS), 8, tokenizer))[4]
     fields = classifier_data.feature_fields(8)
     assert record == example_encoding.encode_example(fields, {
         "input_ids": [0, 1, 2, 3, 4, 5, 6, 0], "input_mask": [1] * 7 + [0],

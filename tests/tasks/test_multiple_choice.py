@@ -8,7 +8,7 @@ import tiny
 
 from bertlib.data import input_pipeline, record_files
 from bertlib.estimator.estimator import ModeKeys
-from bertlib.tasks.classification import choice_data, choice_head, choice_metrics
+from bertlib.tasks.classification import choice_data, choice_head, choice_target
 import modeling
 import tokenization
 
@@ -128,13 +128,6 @@ def test_the_loss_is_the_cross_entropy_over_the_endings(graph):
         loss, predictions = session.run([outputs.loss, outputs.predictions])
     scores = (pooled @ vector[0]).reshape(2, 3)
     np.testing.assert_allclose(predictions["scores"], scores, rtol=1e-5, atol=1e-6)
-    chosen = choice_metrics.probabilities(scores)[[0, 1], [2, 0]]
+    chosen = choice_target.probabilities(scores)[[0, 1], [2, 0]]
     np.testing.assert_allclose(predictions["loss"], -np.log(chosen), rtol=1e-5)
     np.testing.assert_allclose(loss, -np.log(chosen).mean(), rtol=1e-5)
-
-
-def test_endings_with_almost_equal_scores_are_a_warning():
-    scores = np.array([[1.0, 1.0 + 1e-6, 1.0], [2.0, 2.0, 2.0 - 1e-6]])
-    assert "In all 2 questions, the endings have almost equal probabilities" in (
-        choice_metrics.equal_scores_warning(scores))
-    assert choice_metrics.equal_scores_warning(scores + [[0, 0, 1], [0, 0, 0]]) is None

@@ -256,7 +256,7 @@ def test_rare_labels_that_look_like_misspellings_are_found(counts, found):
     (["a b", "a  b"], "or pass --label_map=labels.csv, a file with `a  b,a b`.")])
 def test_labels_that_look_the_same_are_refused(labels, said):
     rows = [row_examples.Row(line, ("text",), label) for line, label in enumerate(labels, 2)]
-    split = row_examples.Split("a", rows, True)
+    split = row_examples.ExampleFile("a", rows, True)
     assert said in error_of(row_examples.check_distinguishable, labels, None, split)
     assert "looks like" in row_examples.label_checker(labels[:1], "the test")(rows[1], labels[1])
 

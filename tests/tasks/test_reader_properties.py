@@ -19,7 +19,7 @@ from bertlib.data import tables
 from bertlib.runs import trained_model
 from bertlib.serving import prediction_inputs
 from bertlib.tasks import answers, split_data
-from bertlib.tasks.classification import choice_data, row_examples, sources
+from bertlib.tasks.classification import choice_data, classifier_data, row_examples
 from bertlib.tasks.squad import squad_data
 from bertlib.tasks.tagging import tagged_json_lines
 import modeling
@@ -40,7 +40,7 @@ def tokenizer(directory):
 
 def model(kind, settings, path, tokenizer, labels=None):
     """Returns the `TrainedModel` of a training with these settings on this file."""
-    record = {"task": sources.OWN_DATA, "task_type": kind.replace(" ", "_"),
+    record = {"task": classifier_data.OWN_DATA, "task_type": kind.replace(" ", "_"),
               "settings": {"max_seq_length": tiny.SEQ_LENGTH, **settings},
               "files": {"dev_file": path}}
     config = modeling.BertConfig.from_dict(tiny.CONFIG)

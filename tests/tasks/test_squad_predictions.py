@@ -392,14 +392,3 @@ def test_a_long_context_is_shown_around_the_answer(tmp_path):
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert len(text) < 20_000 and "[4,000 of 6,000,012 characters]" in text
     assert '<mark class="predicted">the </mark><mark class="gold predicted">answer</mark>' in text
-
-
-@pytest.mark.parametrize("answers, message", [
-    (["", "", ""], "All 3 answers are empty, but only 1 of the right answers are empty: the model does not"),
-    (["a", "b", "c"],
-     "None of the 3 answers is empty, but 1 of the right answers are empty: the model does not"),
-    (["", "b", ""], None), (["a", "b", ""], None)])
-def test_one_sided_answers_are_warned_of(answers, message):
-    gold = {"1": [("a", 0)], "2": [("b", 0)], "3": []}
-    said = squad_metrics.one_sided_warning(gold, dict(zip(gold, answers)))
-    assert said is None if message is None else said.startswith(message)

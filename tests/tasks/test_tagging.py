@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 from bertlib.estimator import estimator
-from bertlib.tasks.tagging import tagging_head, tagging_metrics, tagging_target
+from bertlib.tasks.tagging import tagging_head, tagging_target
 import modeling
 
 LABELS = ["B-A", "B-B", "O"]
@@ -89,13 +89,6 @@ def test_the_tags_of_an_export_have_the_scheme_of_the_model():
     model = types.SimpleNamespace(setting={"tag_scheme": "IOB1"}.get)
     tags = tagging_target.TaggedText(model).complete_tags(["B-PER", "I-PER", "B-PER", "O"])
     assert tags == ["I-PER", "I-PER", "B-PER", "O"]
-
-
-def test_it_is_said_if_no_entity_was_predicted():
-    none, some = [["O", "O"], ["O"]], [["O", "B-A"], ["B-A"]]
-    assert "No entity was predicted, but the data has 2." in tagging_metrics.no_entity_warning(some, none)
-    assert tagging_metrics.no_entity_warning(none, none) is None
-    assert tagging_metrics.no_entity_warning(some, [["B-B", "O"], ["O"]]) is None
 
 
 @both

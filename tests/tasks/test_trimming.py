@@ -19,7 +19,7 @@ def create(task, flag, **attributes):
 def hub(length):
     """Returns a function that creates the task of a hub module with this only length, or with any length."""
     return lambda flag: create(HubClassification, flag, encoder=types.SimpleNamespace(length=length),
-                               source=types.SimpleNamespace(target=SingleLabel(["x", "y"])))
+                               target=SingleLabel(["x", "y"]))
 
 
 @pytest.mark.parametrize("create_task, in_training, in_evaluation", [

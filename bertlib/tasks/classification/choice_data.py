@@ -88,8 +88,8 @@ class QuestionReader(row_examples.ExampleReader):
                              f"{MIN_CHOICES} columns of endings.")
 
     def read(self, path, needs_labels=True):
-        """Returns the `row_examples.Split` of a file; see `ExampleReader.read`. If `needs_labels` is false, a
-        file whose labels are all empty has no labels."""
+        """Returns the `row_examples.ExampleFile` of a file; see `ExampleReader.read`. If `needs_labels` is
+        false, a file whose labels are all empty has no labels."""
         return super().read(path, needs_labels, label_names(MAX_CHOICES), _find_problem)
 
 
@@ -100,9 +100,9 @@ def _find_problem(row, label):
                                         f"right ending, from 0 to {names[-1]}.")
 
 
-def count_endings(split):
-    """Returns the number of endings of each question in a `row_examples.Split`."""
-    return len(labels_of_columns(split.rows[0].texts))
+def count_endings(file):
+    """Returns the number of endings of each question in a `row_examples.ExampleFile`."""
+    return len(labels_of_columns(file.rows[0].texts))
 
 
 # --- Features --------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def feature_fields(seq_length, num_choices=SWAG_CHOICES):
             example_encoding.Field("label_ids", "int64", (), (0, num_choices - 1))]
 
 
-def make_sequences(sent1, sent2, endings, max_seq_length, tokenizer):
+def make_sequences(sent1, sent2, endings, max_seq_length, tokenizer, length=None):
     """Converts a question to the sequences that the model reads.
 
     Args:
@@ -131,10 +131,11 @@ def make_sequences(sent1, sent2, endings, max_seq_length, tokenizer):
       max_seq_length: int, largest number of tokens of a sequence. Longer sequences are truncated; see
         `classifier_features.cut_into_windows`.
       tokenizer: a tokenizer of `tokenization`.
+      length: number of tokens to which the sequences are padded; None for no padding.
 
     Returns:
       (sequences, longest). `sequences` is a list with a dict for each ending. The keys are "input_ids",
-      "input_mask" and "segment_ids". Each value is a list of int without padding. `longest` is the number of
+      "input_mask" and "segment_ids". Each value is a list of int. `longest` is the number of
       tokens of the longest sequence before truncation.
     """
     sequences, sizes = [], []
@@ -142,7 +143,7 @@ def make_sequences(sent1, sent2, endings, max_seq_length, tokenizer):
         example = classifier_features.InputExample("question", sent1, f"{sent2} {ending}")
         (window,), size = classifier_features.make_windows(example, max_seq_length, tokenizer)
         sizes.append(size)
-        sequences.append(classifier_features.make_sequences(*window, tokenizer))
+        sequences.append(classifier_features.make_sequences(*window, tokenizer, length))
     return sequences, max(sizes)
 
 
@@ -156,11 +157,11 @@ class _Converter:
 
     def __call__(self, question):
         sent1, sent2, *endings = question.texts
-        sequences, longest = make_sequences(sent1, sent2, endings, self._length, self._tokenizer)
+        sequences, longest = make_sequences(sent1, sent2, endings, self._length, self._tokenizer,
+                                            self._length)
         row = {"label_ids": int(question.label or 0)}
         for name in example_encoding.SEQUENCES:
-            row[name] = [value for sequence in sequences for value in
-                         sequence[name] + [0] * (self._length - len(sequence[name]))]
+            row[name] = [value for sequence in sequences for value in sequence[name]]
         return example_encoding.encode_example(self._fields, row), longest
 
 
@@ -168,7 +169,7 @@ def write_features(file, max_seq_length, tokenizer, path, num_workers=1, cache=N
     """Writes the features of a file to a TFRecord file. The TFRecord file appears only when it is complete.
 
     Args:
-      file: a `row_examples.Split`. If a question has no label, 0 is written as its label_ids.
+      file: a `row_examples.ExampleFile`. If a question has no label, 0 is written as its label_ids.
       max_seq_length: int, largest number of tokens of a sequence.
       tokenizer: a tokenizer of `tokenization`.
       path: the TFRecord file.

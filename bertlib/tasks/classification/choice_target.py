@@ -5,7 +5,7 @@ import numpy as np
 from bertlib.data.prediction_tables import Scored
 from bertlib.runs import entries
 from bertlib.tasks import answers
-from bertlib.tasks.classification import choice_data, choice_metrics
+from bertlib.tasks.classification import choice_data
 from bertlib.tasks.target import Target
 
 
@@ -67,13 +67,19 @@ class ChosenEnding(answers.Answers):
 
     def postprocess(self, outputs, details):
         endings = details
-        probabilities = choice_metrics.probabilities([output["scores"] for output in outputs])
-        best = int(probabilities.argmax())
+        numbers = probabilities([output["scores"] for output in outputs])
+        best = int(numbers.argmax())
         labels = choice_data.label_names(len(endings))
         return {"label": labels[best], "ending": endings[best],
-                "probabilities": dict(zip(labels, map(answers.number, probabilities)))}
+                "probabilities": dict(zip(labels, map(answers.number, numbers)))}
 
     def columns_of_answers(self):
         return choice_data.labels_of_columns(self.fields)
 
     find_unread = staticmethod(choice_data.unread_ending)
+
+
+def probabilities(scores):
+    """Returns the softmax of scores [..., C], a float32 array of the same shape."""
+    exponentials = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)

@@ -1,8 +1,11 @@
-"""Contains the task of run_swag.py: chooses the right one of several endings of a text."""
+"""Contains the task of run_swag.py: chooses the right one of several endings of a text.
+Also makes the rows of its tables."""
 
 from absl import logging
+import numpy as np
 
-from bertlib.data import tables
+from bertlib.data import row_fields, tables
+from bertlib.data.prediction_rows import PredictedRow, shortest
 from bertlib.runs import recorded_flags
 from bertlib.runs.input_paths import require_file
 from bertlib.system import terminal
@@ -19,17 +22,16 @@ _FILES = {"train": ("train",), "dev": ("val", "dev"), "test": ("test",)}
 _SAMPLE_DEFAULTS = {"num_train_epochs": 10.0, "train_batch_size": 8, "learning_rate": 1e-4}
 
 
-class MultipleChoice(task.TaskWithResults):
+class MultipleChoice(task.Task):
     """Chooses the right one of several endings of a text. The data of a split are a list of
     `row_examples.Row`.
 
     Attributes:
-      files: {split: the `row_examples.Split` of its file}, after `read`; see `choice_data.QuestionReader`.
+      files: {split: its `row_examples.ExampleFile`}, after `read`; see `choice_data.QuestionReader`.
       lengths: {split: the numbers of tokens of its questions}, after `write_features`.
     """
 
     command, noun, title = "run_swag.py", "question", "Questions of the development file"
-    results_class = "bertlib.tasks.classification.choice_results.ChoiceResults"
     shown = {"eval_accuracy": "accuracy"}
     needs_segments = "each input is a sentence and an ending"
 
@@ -51,7 +53,7 @@ class MultipleChoice(task.TaskWithResults):
         for split in split_data.needed(settings):
             # Each question of the test file needs a prediction. So a bad line in the test file is always an
             # error, even with --skip_bad_lines. None: the error does not advise this flag.
-            reader = choice_data.QuestionReader(lambda name, _: getattr(settings, name),
+            reader = choice_data.QuestionReader(settings.get,
                                                 None if split == "test" else settings.skip_bad_lines,
                                                 recorded_flags.columns_by_name(settings))
             file = reader.read(require_file(settings, f"{split}_file"), needs_labels=split != "test")
@@ -63,21 +65,7 @@ class MultipleChoice(task.TaskWithResults):
             logging.info("%s: %s with %d endings%s.", file.path,
                          terminal.counted(len(file.rows), "question"), choice_data.count_endings(file),
                          "" if file.is_labelled else ", without labels")
-        self._compare_numbers_of_endings()
         self.warn_of_unknown_tokens(self.data, lambda row: row.texts)
-
-    def _compare_numbers_of_endings(self):
-        """Logs a warning for each file whose questions have more or fewer endings than the training
-        questions."""
-        record = self.settings.trained and self.settings.trained.record
-        trained = (choice_data.count_endings(self.files["train"]) if "train" in self.files
-                   else record and record["settings"].get("num_choices"))
-        for file in self.files.values():
-            number = choice_data.count_endings(file)
-            if trained and number != trained:
-                logging.warning("%s: the questions have %d endings, and those of the training have %d. A "
-                                "random choice has an accuracy of %.2f on this file, and of %.2f on the "
-                                "training data.", file.path, number, trained, 1 / number, 1 / trained)
 
     # --- The model
 
@@ -108,3 +96,53 @@ class MultipleChoice(task.TaskWithResults):
         log("%s: %s", file.path, classifier_features.describe_lengths(
             lengths, "question", settings.max_seq_length))
         self.lengths[split] = lengths
+
+    def predict(self, split, inference):
+        """Returns (list with the prediction for each question, scores). For a prediction, see
+        `choice_head.Choice`. The scores are None if the split has no labels."""
+        outputs = list(inference.rows())
+        if not self.files[split].is_labelled:
+            return outputs, None
+        is_right = [output["scores"].argmax() == int(row.label)
+                    for output, row in zip(outputs, self.data[split])]
+        return outputs, {"eval_accuracy": float(np.mean(is_right)),
+                         "eval_loss": float(np.mean([output["loss"] for output in outputs],
+                                                    dtype=np.float64)),
+                         "global_step": inference.step}
+
+    def write(self, split, inference):
+        from bertlib.reports import choice_report
+        from bertlib.tasks import results
+        file = self.files[split]
+        logging.info("Choosing endings for the %d questions of %s.", len(file.rows), file.path)
+        outputs, scores = self.predict(split, inference)
+        if scores:
+            results.write_metrics(self.settings, split, task.SCORES[split], scores)
+        rows = predicted_rows(file, outputs, self.lengths[split])
+        self.write_table(task.TABLES[split], rows, dialect=file.dialect)
+        if split == "dev":
+            results.write_report(self, task.REPORT, "Multiple choice", scores, file.path,
+                                 choice_report.write_report, rows)
+
+
+def predicted_rows(file, outputs, lengths):
+    """Returns the list of the `PredictedRow`s of a file. The labels, the predictions and the keys of the
+    probabilities are names from `choice_data.label_names`.
+
+    `outputs` and `lengths` have one element for each row of `file`, in the order of the rows.
+
+    Args:
+      file: a `row_examples.ExampleFile`.
+      outputs: list of {name: array}, the predictions of `choice_head.Choice`.
+      lengths: list of int, see `choice_data.write_features`.
+    """
+    names = choice_data.label_names(choice_data.count_endings(file))
+    read_fields, rows = row_fields.FieldReader(file.names), []
+    for row, output, length in zip(file.rows, outputs, lengths, strict=True):
+        numbers = map(shortest, choice_target.probabilities(output["scores"]))
+        prediction, is_labelled = names[int(output["scores"].argmax())], row.label is not None
+        rows.append(PredictedRow(
+            row.line, read_fields(row.values), row.texts, row.label, prediction, dict(zip(names, numbers)),
+            row.label == prediction if is_labelled else None,
+            shortest(output["loss"]) if is_labelled else None, length))
+    return rows

@@ -255,11 +255,8 @@ def input_fn_builder(features, seq_length, is_training, drop_remainder):
     """Returns an input_fn over `InputFeatures` in memory; see `file_based_input_fn_builder`."""
     labels = [feature.label_id for feature in features]
     arrays = {
-        "input_ids": np.array([feature.input_ids for feature in features], np.int32).reshape(-1, seq_length),
-        "input_mask": np.array([feature.input_mask for feature in features],
-                               np.int32).reshape(-1, seq_length),
-        "segment_ids": np.array([feature.segment_ids for feature in features],
-                                np.int32).reshape(-1, seq_length),
+        **{name: np.array([getattr(feature, name) for feature in features], np.int32).reshape(-1, seq_length)
+           for name in example_encoding.SEQUENCES},
         "label_ids": np.array(labels, np.float32 if any(isinstance(label, float) for label in labels)
                               else np.int32),
         # Features of an own class may lack this attribute.

@@ -11,10 +11,6 @@ import numpy as np
 
 from bertlib.data.prediction_tables import Scored
 
-# The standard deviation of the scores is divided by the standard deviation of the labels. If the quotient is
-# smaller than this number, the scores count as constant.
-_MIN_DEVIATION = 0.01
-
 
 def divide(numbers, by):
     """Returns `numbers` / `by` in float64, element by element. The quotient is 0 where `by` is 0."""
@@ -98,8 +94,8 @@ def constant_answer_warning(labels, predicted):
     examples.
 
     Args:
-      labels, predicted: lists with the label and the prediction of each example. Each of them is a str, or a
-        tuple of str if an example may have several labels.
+      labels, predicted: lists with the label and the prediction of each example. Each of them is a str, a
+        float for a score, or a tuple of str if an example may have several labels.
     """
     if len(set(predicted)) != 1 or len(set(labels)) == 1:
         return None
@@ -214,25 +210,6 @@ def ranks(values):
     return np.where(np.isnan(values), np.nan, (below + not_above + 1) / 2)
 
 
-def constant_scores_warning(labels, scores):
-    """Returns a warning (str) if an evaluation predicted almost the same score for all examples, although the
-    examples have different labels. Otherwise returns None.
-
-    A correlation does not show this problem, because a correlation does not depend on the scale of the
-    scores.
-
-    Args:
-      labels, scores: lists of float.
-    """
-    of_labels, of_scores = np.std(labels), np.std(scores)
-    if len(scores) < 2 or not of_scores < _MIN_DEVIATION * of_labels:
-        return None
-    return (f"All {len(scores)} predicted scores are between {min(scores):.4g} and {max(scores):.4g}, but "
-            f"the labels are between {min(labels):.4g} and {max(labels):.4g}. The model does not "
-            "distinguish the examples. The errors are those of a constant prediction, and the correlations "
-            "have no meaning.")
-
-
 # --- Tables of predictions -------------------------------------------------------------------------------
 
 
@@ -282,7 +259,7 @@ def number_functions(right, predicted):
                     right, predicted)
 
 
-def _scored(functions, right, is_right):
+def scored(functions, right, is_right=None):
     """Returns the `prediction_tables.Scored` of a table.
 
     Args:
@@ -295,45 +272,3 @@ def _scored(functions, right, is_right):
 
     return Scored({name: points(function) for name, function in functions.items()}, is_right, len(right),
                   "rows")
-
-
-def score_classes(table):
-    """Returns the `prediction_tables.Scored` of a table of classes."""
-    right, predicted = table.label_ids("label"), table.label_ids("prediction")
-    return _scored(class_functions(right, predicted, len(table.labels)), right,
-                   (right == predicted).tolist())
-
-
-def members(value, table):
-    """Returns the set of the labels in a field of a `prediction_tables.Table`, which is a text or a list."""
-    return set(map(str, value) if isinstance(value, list) else filter(None, (value or "").split(
-        table.separator)))
-
-
-def score_sets(table):
-    """Returns the `prediction_tables.Scored` of a table with any number of labels in a row.
-
-    Args:
-      table: a `prediction_tables.Table`.
-
-    Raises:
-      ValueError: a label is unknown.
-    """
-    labels = table.labels
-
-    def read(name):
-        sets = [members(row[name], table) for row in table.rows]
-        for number, found in enumerate(sets, 1):
-            if found - set(labels):
-                raise ValueError(f"{table.path}: the {name} {min(found - set(labels))!r:.60} in row {number} "
-                                 f"is not one of the labels {', '.join(labels)}. Restore the file.")
-        return np.array([[label in found for label in labels] for found in sets])
-
-    right, predicted = read("label"), read("prediction")
-    return _scored(set_functions(right, predicted), right, (right == predicted).all(1).tolist())
-
-
-def score_numbers(table):
-    """Returns the `prediction_tables.Scored` of a table of scores."""
-    right = table.numbers("label")
-    return _scored(number_functions(right, table.numbers("prediction")), right, None)

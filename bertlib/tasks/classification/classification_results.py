@@ -1,20 +1,19 @@
-"""Computes and writes the results of run_classifier.py: predictions, metrics, tables and reports."""
+"""Writes the results of run_classifier.py: predictions, metrics, tables and reports."""
 
 import functools
-import itertools
 import os
 
 from absl import logging
 import numpy as np
 
-from bertlib.data import batches, tables
+from bertlib.data import tables
 from bertlib.data.prediction_rows import PredictedRow, shortest
 from bertlib.reports import baselines, classification_report, report_sections
 from bertlib.system import files
-from bertlib.tasks import results, window_pooling
+from bertlib.tasks import results, split_data
 from bertlib.tasks.classification import (
+    classification_metrics,
     classification_run,
-    classification_task,
     glue_submission_files,
 )
 import tokenization
@@ -25,11 +24,11 @@ _MAX_LISTED = 10  # number of labels that a message lists
 _SHOWN, _SHOWN_CHARACTERS = 3, 100
 
 
-class ClassificationResults(results.Results):
-    """The results of a `classification_task.Classification`."""
+class ClassificationResults:
+    """Writes the results of a `classification_task.Classification`."""
 
     def __init__(self, task):
-        super().__init__(task)
+        self.task, self.settings, self.data, self.target = task, task.settings, task.data, task.target
         self._official = []  # one text for each split: the name of the split and its official metrics
 
     @functools.cached_property
@@ -42,94 +41,14 @@ class ClassificationResults(results.Results):
             self.settings, self.target, train,
             {split: self.data[split] for split in self.task.splits() if self.task.has_labels(split)})
 
-    def assist_evaluation(self, split, inference):
-        """Takes part in the evaluation of a split with labels; see `task.Task.assist`."""
-        self._evaluate(split, inference, _read_all)
-
-    def _evaluate(self, split, inference, metrics):
-        """Returns the result of `Inference.evaluate` for a split with labels."""
-        if classification_task.part_of(split) == "dev":
-            return inference.evaluate(metrics=metrics, name=self.task.suffix(split)[1:] or None)
-        return inference.evaluate(metrics=metrics, name=f"test{self.task.task_suffix}",
-                                  batch_size=self.settings.predict_batch_size)
-
-    def predict(self, split, inference):
-        """Returns (list of the head's predictions for the examples of a split, metrics). The metrics are None
-        if the split has no labels."""
-        predictions = []
-
-        def of_batches(parts):
-            rows = itertools.chain.from_iterable(map(batches.split_batch, parts))
-            predictions.extend(self._of_examples(split, batches.restore_file_order(rows)))
-            metrics = self.target.metrics(*self._arrays(split, predictions))
-            if self.settings.doc_stride:
-                metrics["loss"] = metrics["eval_loss"]  # of texts and not of windows
-            return {**metrics, **self._own_metrics(split, predictions, [*metrics, "loss", "global_step"])}
-
-        if self.task.has_labels(split):
-            metrics = self._evaluate(split, inference, of_batches)
-            return predictions, metrics
-        return self._of_examples(split, inference.rows()), None
-
-    def _of_examples(self, split, rows):
-        """Returns the predictions for the examples of a split as a list of dicts. With --doc_stride, the
-        prediction for an example is the mean over the example's windows. `rows` are the predictions of the
-        Estimator, in the order of the examples or windows."""
-        rows = list(rows)
-        if not self.settings.doc_stride:
-            return rows
-        return window_pooling.pooled(rows, self.task.features[split].windows)
-
-    def _arrays(self, split, predictions):
-        """Returns (labels, outputs, losses), arrays with a row for each example of a split with labels; see
-        `text_targets`."""
-        labels = np.array(self.task.features[split].label_ids)
-        outputs = np.array([row[self.target.output] for row in predictions])
-        # The predictions contain losses that were computed from the logits. These losses are exact. A loss
-        # that is computed from a probability is not exact if the probability was rounded to 1. With windows,
-        # the loss of a text is the loss of its mean prediction, not the mean of the losses.
-        losses = (self.target.losses(labels, outputs) if self.settings.doc_stride
-                  else np.array([row["loss"] for row in predictions]))
-        return labels, outputs, losses
-
-    def _own_metrics(self, split, predictions, known):
-        """Returns the metrics of the processor's method `compute_metrics`, {name in eval_results.txt: value}.
-
-        If the method raises an error, this error is logged and an empty dict is returned, so that the other
-        results are still written. The attribute `failure` keeps it for the end of the run.
-
-        Args:
-          split, predictions: see `predict`.
-          known: names of the metrics that the head computes.
-        """
-        if not hasattr(self.task.processor, "compute_metrics"):
-            return {}
-        try:
-            found = self.task.processor.compute_metrics(
-                [self.target.row_label(example.label) for example in self.data[split]],
-                [self.target.row_answer(row[self.target.output])[0] for row in predictions])
-            metrics = {f"eval_{name}": float(value) for name, value in found.items()}
-            for name in metrics:
-                if name in known or not name.isidentifier():
-                    raise ValueError(f"compute_metrics returns the metric {name[5:]!r:.80}. The name must "
-                                     "consist of letters, digits and underscores, and must differ from "
-                                     f"{', '.join(sorted(known)).replace('eval_', '')}.")
-        except Exception as error:  # noqa: BLE001
-            logging.error("compute_metrics: %r", error)
-            self.task.failure = self.task.failure or error
-            return {}
-        return metrics
-
-    def write(self, split, inference):
-        part, suffix = classification_task.part_of(split), self.task.suffix(split)
-        logging.info({"dev": "Evaluating on %d examples.", "test": "Predicting %d examples."}[part],
-                     len(self.data[split]))
-        predictions, metrics = self.predict(split, inference)
-        dialect = self.task.source.dialects.get(split, tables.PLAIN)
+    def write(self, split, predictions, metrics):
+        """Writes the results of a split. For the arguments, see the result of `Classification.predict`."""
+        suffix, own_data = self.task.suffix(split), self.task.own_data
+        dialect = own_data.dialects[split] if own_data else tables.PLAIN
         rows = PredictedRows(
             self.data[split], predictions, self.target, self.task.features[split].lengths,
-            self._arrays(split, predictions)[2] if metrics else None)
-        if part == "dev":
+            self.task.arrays(split, predictions)[2] if metrics else None)
+        if split_data.part_of(split) == "dev":
             metrics = self._write_metrics(split, f"eval_results{suffix}", metrics, predictions, rows)
             self.task.write_table(f"eval_predictions{suffix}", rows, self.target.separator, dialect)
             results.write_report(self.task, f"eval_report{suffix}.html", self.task.name, metrics,
@@ -145,22 +64,15 @@ class ClassificationResults(results.Results):
             glue_submission_files.write_predictions(self.settings.results_dir, self.task.processor, split,
                                                     answers)
             self.task.write_table(f"test_predictions{suffix}", rows, self.target.separator, dialect)
-        self._log_samples(split, predictions)
-
-    def _log_samples(self, split, predictions):
-        """Logs a few predictions for the first split, and after the last split the official metrics of all
-        splits."""
         splits = self.task.splits()
         if split == splits[0]:
-            log_sample_predictions(
-                split, self.data[split], predictions, self.target, self.task.has_labels(split))
+            self._log_samples(split, predictions)
         if split == splits[-1] and self._official:
             logging.info("%s %s", self.task.name, "; ".join(self._official))
 
     def _write_metrics(self, split, name, metrics, predictions, rows):
-        """Writes the metrics of a split into NAME.txt and NAME.json, and stores the official metrics, which
-        are logged at the end of the run. NAME.json also contains metrics of each label. Warns if all
-        predictions are the same.
+        """Writes the metrics of a split into NAME.txt and NAME.json, and stores the official metrics for the
+        end of the log. NAME.json also contains metrics of each label. Warns if all predictions are the same.
 
         Returns:
           the metrics in NAME.json.
@@ -169,7 +81,7 @@ class ClassificationResults(results.Results):
         official = ", ".join(f"{names[metric]} {metrics[f'eval_{metric}']:.3f}"
                              for metric in self.task.processor.metrics)
         self._official.append(f"{split.replace('_', ' ')}: {official}")
-        labels, outputs, _ = self._arrays(split, predictions)
+        labels, outputs, _ = self.task.arrays(split, predictions)
         more, file_name = self.target.details(labels, outputs), f"{name}.txt"
         answers = {"bag_of_words": self._bag_of_words[split]} if self._bag_of_words else {}
         more |= baselines.compare(self.target, self.task.shown, labels, outputs, answers)
@@ -185,18 +97,11 @@ class ClassificationResults(results.Results):
             logging.info("%s: the macro F1 is the mean over all %d labels. %d of them have no example here, "
                          "so their F1 is 0: %s.", file_name, self.target.size, len(missing),
                          ", ".join(missing[:_MAX_LISTED]))
-        warning = self.target.constant_warning([row.label for row in rows], [row.prediction for row in rows])
+        warning = classification_metrics.constant_answer_warning([row.label for row in rows],
+                                                                 [row.prediction for row in rows])
         if warning:
             logging.warning("%s: %s", file_name, warning)
         return combined
-
-    def _data_file(self, split):
-        """Returns the path of the file with the examples of a development set; None if it is unknown."""
-        settings = self.settings
-        if settings.data_dir is None:
-            return settings.dev_file or settings.train_file
-        names = self.task.processor.file_names().get(split, ())
-        return next(filter(files.exists, (os.path.join(settings.data_dir, name) for name in names)), None)
 
     def _write_predictions(self, numbers, answers, suffix):
         """Writes test_results.tsv and test_predictions.tsv, with one line for each example.
@@ -204,7 +109,7 @@ class ClassificationResults(results.Results):
         Args:
           numbers: list of arrays, one for each example. The array contains the probabilities of the classes;
             in a regression, it contains the score.
-          answers: list of str or float, the answer for each example; see `predicted_label` in `text_targets`.
+          answers: list of str or float, the answer for each example; see `TextTarget.predicted_label`.
           suffix: suffix of the files' names, such as "_mismatched", or "".
         """
         numbers_path, answers_path = (os.path.join(self.settings.results_dir, f"{name}{suffix}.tsv")
@@ -213,20 +118,34 @@ class ClassificationResults(results.Results):
         files.write_text(numbers_path, "".join(rows))
         lines = [f"{index}\t{answer}\n" for index, answer in enumerate(answers)]
         files.write_text(answers_path, "index\tprediction\n" + "".join(lines))
-        if self.target.labels is None:
+        if self.target.is_score:
             logging.info("Predictions: scores in %s and %s.", numbers_path, answers_path)
         else:
             logging.info("Predictions: probabilities in %s, labels in %s.", numbers_path, answers_path)
 
+    def _log_samples(self, split, predictions):
+        """Logs a few examples with their predictions. If possible, one prediction is right and one prediction
+        is wrong."""
+        target, examples, has_labels = self.target, self.data[split], self.task.has_labels(split)
+        answers = [target.row_answer(row[target.output]) for row in predictions]
+        labels = [target.row_label(example.label) for example in examples]
+        right = [has_labels and label == answer for label, (answer, _) in zip(labels, answers)]
+        for index in choose_samples(right):
+            answer, probabilities = answers[index]
+            text = _in_words(answer)
+            if probabilities:
+                text += f", probability {max(probabilities.values()):.3f}"
+            if has_labels:
+                text += " (right)" if right[index] else f" (label {_in_words(labels[index])})"
+            logging.info("Example of %s: %s -> %s", split.replace("_", " "), _text_of(examples[index]), text)
 
-def _read_all(batches):
-    """Reads all batches of an evaluation, and returns no metrics."""
-    for _ in batches:
-        pass
-    return {}
-
-
-# --- Rows and samples ------------------------------------------------------------------------------------
+    def _data_file(self, split):
+        """Returns the path of the file with the examples of a development set; None if it is unknown."""
+        settings = self.settings
+        if settings.data_dir is None:
+            return settings.dev_file or settings.train_file
+        names = self.task.processor.file_names().get(split, ())
+        return next(filter(files.exists, (os.path.join(settings.data_dir, name) for name in names)), None)
 
 
 class PredictedRows:
@@ -267,26 +186,11 @@ class PredictedRows:
                                None if loss is None else shortest(loss), length)
 
 
-def log_sample_predictions(split, examples, predictions, target, has_labels):
-    """Logs a few examples with their predictions. If possible, one prediction is right and one prediction is
-    wrong.
-
-    Args:
-      split: name of the split.
-      examples: list of `InputExample`.
-      predictions: list of dicts, one for each example.
-      target: see `text_targets`.
-      has_labels: whether the examples have labels.
-    """
-    answers = [target.row_answer(row[target.output])[0] for row in predictions]
-    labels = [target.row_label(example.label) for example in examples]
-    for index in choose_samples([has_labels and label == answer for label, answer in zip(labels, answers)]):
-        text, label = target.describe(predictions[index][target.output]), labels[index]
-        if has_labels:
-            is_right = not target.is_score and label == answers[index]
-            shown = ", ".join(label) or "none" if isinstance(label, tuple) else label
-            text += " (right)" if is_right else f" (label {shown})"
-        logging.info("Example of %s: %s -> %s", split.replace("_", " "), _text_of(examples[index]), text)
+def _in_words(answer):
+    """Returns a label, a score or a tuple of labels as text."""
+    if isinstance(answer, float):
+        return f"score {answer:.3f}"
+    return ", ".join(answer) or "none" if isinstance(answer, tuple) else answer
 
 
 def choose_samples(right):

@@ -1,5 +1,8 @@
-"""Finds the source of a run's examples: a known task, the user's own data, or a task module. Reads the
-examples."""
+"""Finds the processor of a run and resolves the flags that depend on it. Reads and checks the examples.
+
+A processor reads the examples of a known task (--task_name) or of a task module (--task_module). The user's
+own data (--train_file and other files) are read by the processor in `own_data`.
+"""
 
 import contextlib
 import copy
@@ -9,57 +12,87 @@ from absl import logging
 
 from bertlib.runs import file_names, recorded_flags, registry
 from bertlib.runs.input_paths import require_data_dir, sample_path
+from bertlib.runs.settings import PHASES
+from bertlib.system import files
 from bertlib.tasks import split_data
-from bertlib.tasks.classification import classifier_data, sources, task_module
+from bertlib.tasks.classification import classifier_data, task_module
 from bertlib.tasks.classification.classifier_data import DataProcessor
 from bertlib.tasks.classification.classifier_features import check_examples
 
+# The types of tasks.
+TASK_TYPES = ("classification", "regression", "multilabel")
+# The flags for labels and answers of the user's own data, which can be combined with --task_module.
+_ANSWER_FLAGS = ("threshold", "label_separator")
+# The flags for the user's own data.
+_OWN_FLAGS = (*split_data.FILES, "text_column", "label_column", "label_file", "label_map", "task_type",
+              *_ANSWER_FLAGS, "header", "delimiter", "encoding", "skip_bad_lines", "dev_fraction")
 
-def resolve_source(settings, suffix=""):
-    """Returns the `sources.Source` for --task_name, for --task_module or for the user's own data.
 
-    Also sets the flags that were not given: --do_train, --do_eval and --do_predict; --output_dir; the flags
-    whose values are in the record of the training; and --data_dir, whose default is the directory of this
-    project's sample of the task.
+# --- The processor ---------------------------------------------------------------------------------------
+
+
+def resolve_task_module(settings):
+    """Checks --task_module against the other flags. If an evaluation or a prediction names no task, and
+    --output_dir contains a copy of a task module, sets --task_module to this copy.
 
     Args:
       settings: a `Settings`.
-      suffix: suffix of the default --output_dir.
 
     Raises:
-      ValueError, OSError: a flag is invalid, or has no default for this task.
+      ValueError: flags exclude each other; or --output_dir contains a training with a task module, and the
+        run would continue this training, but --task_module was not given.
     """
-    task_module.resolve_flag(settings)
+    others = [*filter(settings.is_given, ["task_name"]),
+              *(name for name in _given_own_flags(settings) if name not in _ANSWER_FLAGS)]
     if settings.task_module:
-        source = _load_module(settings, suffix)
-    elif sources.is_given(settings):
-        from bertlib.tasks.classification import custom_task
-        source = custom_task.read(settings, suffix)
-    else:
-        processor = _known_task(settings, suffix)
-        source = sources.Source(processor, _create_target(settings, processor))
-    if settings.is_given("xnli_language") and not isinstance(source.processor, classifier_data.XnliProcessor):
-        raise ValueError(f"--xnli_language={settings.xnli_language}: this flag is only for the task XNLI. "
-                         "Leave the flag out.")
-    return source
+        task_module.refuse_flags(settings, others)
+        return
+    record = None if others else settings.output_directory.trained_record
+    if not record or not record.get("task_module"):
+        return
+    name = record["task_module"]["name"]
+    if settings.do_train or not any(getattr(settings, phase) for phase in PHASES):
+        raise ValueError(f"--output_dir={settings.output_dir} contains a training with --task_module={name}. "
+                         "To continue this training, pass --task_module. To use the trained model, pass "
+                         "--do_eval=true or --do_predict=true.")
+    settings.set_default("task_module", os.path.join(settings.output_dir, file_names.TASK_MODULE),
+                         f"the copy of {name}, with which the model was trained")
 
 
-def _load_module(settings, suffix):
-    """Returns the `sources.Source` for --task_module."""
-    processor, content, recorded = task_module.load(settings)
-    is_default = settings.output_dir is None
-    if is_default:
-        settings.set_default("output_dir", sources.default_directory(settings.task_module, suffix))
-    settings.task_name, settings.task_type = task_module.TASK, processor.task_type
-    sources.choose_phases(settings, lambda split: _provides(processor, split))
-    recorded_flags.inherit(settings, *sources.TASK_TYPES, without=("task_name", "task_type"))
+def uses_own_data(settings):
+    """Returns whether the command line contains flags for the user's own data.
+
+    Raises:
+      ValueError: the command line contains flags for the user's own data and also --task_name.
+    """
+    given = _given_own_flags(settings)
+    if given and settings.task_name:
+        raise ValueError(f"--{given[0]} is for your own data, but --task_name={settings.task_name} is a "
+                         "known task with fixed files. Leave one of these two flags out.")
+    return bool(given)
+
+
+def _given_own_flags(settings):
+    return [name for name in _OWN_FLAGS if settings.is_given(name)]
+
+
+def load_module(settings, suffix):
+    """Loads the processor of --task_module, and sets flags that were not given; see `find_known_task`.
+
+    Returns:
+      (processor, `task_module.Module`).
+    """
+    processor, module = task_module.load(settings)
+    resolve_phases_and_directory(settings, settings.task_module, suffix,
+                                 lambda split: _provides(processor, split))
+    settings.task_name, settings.task_type = classifier_data.TASK_MODULE, processor.task_type
+    recorded_flags.inherit(settings, *TASK_TYPES, without=("task_name", "task_type"))
     if settings.data_dir is not None:
         require_data_dir(settings.data_dir)
-    if is_default:
-        sources.refuse_other_file(settings, "task_module", lambda record: (
-            recorded["fingerprint"] == (record["task_module"] or {}).get("fingerprint")))
-    return sources.Source(processor, _create_target(settings, processor), {"task_module": recorded},
-                          {file_names.TASK_MODULE: content})
+    refuse_other_file(settings, "task_module", lambda record: (
+        module.fingerprint == (record["task_module"] or {}).get("fingerprint")))
+    _check_processor(processor)
+    return processor, module
 
 
 def _provides(processor, split):
@@ -68,37 +101,31 @@ def _provides(processor, split):
                                                                  f"get_{split}_examples")
 
 
-def _known_task(settings, suffix):
-    """Returns the processor of --task_name. Sets flags that were not given; see `resolve_source`."""
+def find_known_task(settings, suffix):
+    """Returns the processor of --task_name.
+
+    Sets the flags that were not given: --do_train, --do_eval and --do_predict; --output_dir; the flags whose
+    values are in the record of the training; and --data_dir, whose default is the directory of this project's
+    sample of the task.
+
+    Args:
+      settings: a `Settings`.
+      suffix: suffix of the default --output_dir.
+
+    Raises:
+      ValueError, OSError: a flag is invalid, or has no default for this task.
+    """
     settings.choose_phases()
     if settings.output_dir is None and settings.task_name:
         settings.set_default("output_dir", os.path.join("output", settings.task_name.lower() + suffix))
-    recorded_flags.inherit(settings, *sources.TASK_TYPES)
-    if settings.task_name == sources.OWN_DATA:
-        raise ValueError(f"The model in --output_dir={settings.output_dir} was trained on your own data. "
-                         "Name a file with --dev_file or --test_file.")
-    if settings.task_name == task_module.TASK:
-        raise ValueError("The model was trained with a --task_module. Pass this module: the training stored "
-                         f"a copy in {settings.trained.path}/{file_names.TASK_MODULE}. "
-                         "The module is executed, so read it first if you do not trust its origin.")
-    if not settings.task_name:
-        why = ""
-        if not settings.do_train and settings.output_dir is not None:
-            record = settings.output_directory.record
-            found = f"a training by {record['command']}" if record else (
-                f"no training of a classifier with a {file_names.RECORD}")
-            why = f", because --output_dir={settings.output_dir} contains {found}"
-        known = ", ".join(sorted(classifier_data.PROCESSORS))
-        raise ValueError(f"--task_name is required{why}; known tasks: {known}. Or name your own data with "
-                         "--train_file, or pass the Python file of your own task as --task_module.")
+    recorded_flags.inherit(settings, *TASK_TYPES)
+    is_known = (settings.task_name or "").lower() in classifier_data.PROCESSORS
+    if not (is_known or settings.is_given("task_name")):
+        raise ValueError(_explain_missing_name(settings))
     try:
         processor = classifier_data.get_processor(settings.task_name)
     except ValueError as error:
-        if settings.is_given("task_name"):
-            raise ValueError(f"--task_name: {error}") from error
-        raise ValueError(f"--output_dir={settings.output_dir}: the model was trained on the task "
-                         f"{settings.task_name!r:.80}, which is not a known task. If the training had a "
-                         "--task_module, pass the same --task_module.") from error
+        raise ValueError(f"--task_name: {error}") from error
     if isinstance(processor, classifier_data.XnliProcessor):
         processor.language = settings.xnli_language
     if settings.data_dir is None:
@@ -113,17 +140,85 @@ def _known_task(settings, suffix):
     return processor
 
 
-def _create_target(settings, processor):
-    """Returns the target of a task's model, after checking what the processor declares.
+def _explain_missing_name(settings):
+    """Returns an error message for a run without --task_name that does not evaluate a known task."""
+    if settings.task_name == classifier_data.OWN_DATA:
+        return (f"The model in --output_dir={settings.output_dir} was trained on your own data. "
+                "Name a file with --dev_file or --test_file.")
+    if settings.task_name == classifier_data.TASK_MODULE:
+        return ("The model was trained with a --task_module. Pass this module: the training stored a copy in "
+                f"{settings.trained.path}/{file_names.TASK_MODULE}. "
+                "The module is executed, so read it first if you do not trust its origin.")
+    if settings.task_name:
+        return (f"--output_dir={settings.output_dir}: the model was trained on the task "
+                f"{settings.task_name!r:.80}, which is not a known task. If the training had a "
+                "--task_module, pass the same --task_module.")
+    why = ""
+    if not settings.do_train and settings.output_dir is not None:
+        record = settings.output_directory.record
+        found = f"a training by {record['command']}" if record else (
+            f"no training of a classifier with a {file_names.RECORD}")
+        why = f", because --output_dir={settings.output_dir} contains {found}"
+    return (f"--task_name is required{why}; known tasks: {', '.join(sorted(classifier_data.PROCESSORS))}. Or "
+            "name your own data with --train_file, or pass the Python file of your own task as "
+            "--task_module.")
+
+
+def resolve_phases_and_directory(settings, path, suffix, has_examples):
+    """Sets the phases and --output_dir if they were not given.
+
+    Args:
+      settings: a `Settings`. If no phase was given, each phase that has examples is turned on.
+      path: the file of the user after which the default --output_dir is named.
+      suffix: suffix of the default --output_dir.
+      has_examples: function that takes "train", "dev" or "test".
+    """
+    if settings.output_dir is None:
+        name = os.path.basename(path)
+        name = name[:-len(".gz")] if name.lower().endswith(".gz") else name
+        settings.set_default("output_dir", files.path_beside(
+            os.path.join("output", os.path.splitext(name)[0]), suffix))
+    if not any(map(settings.is_given, PHASES)):
+        for split, phase in split_data.PHASES.items():
+            if has_examples(split):
+                settings.set_default(phase, True)
+    settings.choose_phases()
+
+
+def refuse_other_file(settings, flag, is_same):
+    """Checks that the default --output_dir contains no training on a different file. The default directory
+    is named after a file, so two files of the same name have the same default directory.
+
+    Args:
+      settings: a `Settings`.
+      flag: name of the flag with the file.
+      is_same: function that takes the record of the training. It returns whether the content was the same.
 
     Raises:
-      ValueError: the type of the task or a metric is unknown; the processor returns no label, returns a label
-        twice, or returns a label that cannot be written into files; or a flag is not for this type of task.
+      ValueError: the default --output_dir contains a training on a different file.
+    """
+    if settings.is_given("output_dir") or not settings.do_train:
+        return
+    record, path = settings.output_directory.trained_record, getattr(settings, flag)
+    trained = record and record.get("files", {}).get(flag)
+    if trained and trained != os.path.abspath(path) and not is_same(record):
+        raise ValueError(f"--{flag}={path}: the default output directory, {settings.output_dir}, already "
+                         f"contains a training on a different file, {trained}. Name another directory with "
+                         f"--output_dir. To continue that training with {path}, pass "
+                         f"--output_dir={settings.output_dir}.")
+
+
+def _check_processor(processor):
+    """Checks what the processor of a task module declares, and sets its default metrics.
+
+    Raises:
+      ValueError: the type of the task or a metric is unknown; or the processor returns no label, returns a
+        label twice, or returns a label that cannot be written into files.
     """
     name = type(processor).__name__
-    if processor.task_type not in sources.TASK_TYPES:
+    if processor.task_type not in TASK_TYPES:
         raise ValueError(f"{name}.task_type is {processor.task_type!r}. It must be one of "
-                         f"{', '.join(sources.TASK_TYPES)}.")
+                         f"{', '.join(TASK_TYPES)}.")
     target_class = registry.find_target(processor.task_type)
     if processor.metrics == DataProcessor.metrics and target_class.name != DataProcessor.task_type:
         processor.metrics = tuple(target_class.metric_names)[:2]
@@ -133,15 +228,17 @@ def _create_target(settings, processor):
                          f"{target_class.name} has only these metrics: "
                          f"{', '.join(target_class.metric_names)}. Declare only metrics from this list.")
     if target_class.is_score:
-        return sources.create_target(settings, target_class, None)
+        return
     labels = ()
     with contextlib.suppress(NotImplementedError):
         labels = processor.get_labels() or ()
-    names = [label for label in labels if isinstance(label, str) and label.strip() and label.isprintable()]
-    if isinstance(labels, str) or not names or len(set(names)) < len(labels):
+    names = {label for label in labels if isinstance(label, str) and label.strip() and label.isprintable()}
+    if isinstance(labels, str) or not names or len(names) < len(labels):
         raise ValueError(f"{name}.get_labels() returns {labels!r:.200}. It must return a list that contains "
                          "each label of the task exactly once. A label is a text without control characters.")
-    return sources.create_target(settings, target_class, names)
+
+
+# --- The examples -----------------------------------------------------------------------------------------
 
 
 def read_examples(settings, processor, target):

@@ -8,14 +8,17 @@ import os
 import re
 
 from absl import logging
+import numpy as np
 
-from bertlib.runs import checks, model_flags, run_record
-from bertlib.tasks import split_data, task
+from bertlib.data import batches
+from bertlib.runs import checks, file_names, model_flags, registry, run_record
+from bertlib.tasks import split_data, task, window_pooling
 from bertlib.tasks.classification import (
     class_weights,
     classification_run,
     classifier_features,
 )
+from bertlib.tasks.classification.classifier_data import XnliProcessor
 
 # Names of the files of a set in --results_dir. The braces are replaced by a suffix. For an additional set,
 # the suffix is the name of the set, as in eval_results_mismatched.txt. If --results_dir contains a training
@@ -28,29 +31,26 @@ _RESULTS_OF = {"dev": ("eval_results{}.txt", "eval_results{}.json", "eval_predic
                         "test_eval_results{}.json", "test_predictions{}.csv", "test_predictions{}.jsonl")}
 
 
-class Classification(task.TaskWithResults):
+class Classification(task.Task):
     """Predicts one label, a score, or several labels for each text or pair of texts.
 
     A run has the splits "train", "dev" and "test", and may have additional sets, such as "dev_mismatched".
 
     Attributes:
-      source: the `sources.Source`, after `resolve`.
+      processor: the `classifier_data.DataProcessor` of the task, after `resolve`.
+      module: the `task_module.Module` of --task_module, after `resolve`; None without this flag.
+      own_data: the `own_data.OwnData`, after `resolve`; None if the examples are not the user's own data.
+      target: see `text_targets`, after `read`.
       data: see `classification_run.read_examples`, after `read`.
       features: {split: its `classifier_features.FeatureRecords`}, after `read`.
     """
 
     command = "run_classifier.py"
-    results_class = "bertlib.tasks.classification.classification_results.ClassificationResults"
 
     def __init__(self, settings):
         super().__init__(settings)
-        self.source, self._test_has_labels = None, False
-        self.features = {}
-
-    @property
-    def processor(self):
-        """The `classifier_data.DataProcessor` of the task."""
-        return self.source.processor
+        self.processor = self.module = self.own_data = self.target = None
+        self.features, self._test_has_labels = {}, False
 
     @property
     def name(self):
@@ -60,8 +60,27 @@ class Classification(task.TaskWithResults):
     # --- Flags
 
     def resolve(self):
-        self.source = classification_run.resolve_source(self.settings)
+        self.resolve_processor()
         model_flags.resolve_model_flags(self.settings)
+
+    def resolve_processor(self, suffix=""):
+        """Finds the processor, and resolves the flags that depend on it. The default --output_dir ends in
+        `suffix`."""
+        settings = self.settings
+        classification_run.resolve_task_module(settings)
+        if settings.task_module:
+            self.processor, self.module = classification_run.load_module(settings, suffix)
+        elif classification_run.uses_own_data(settings):
+            from bertlib.tasks.classification import own_data
+            self.processor = self.own_data = own_data.OwnData(settings, suffix)
+        else:
+            self.processor = classification_run.find_known_task(settings, suffix)
+        if settings.is_given("xnli_language") and not isinstance(self.processor, XnliProcessor):
+            raise ValueError(f"--xnli_language={settings.xnli_language}: this flag is only for the task "
+                             "XNLI. Leave the flag out.")
+        if not self.own_data:
+            self.target = registry.find_target(self.processor.task_type).of_flags(settings,
+                                                                          self.processor.get_labels())
 
     # --- Files and data
 
@@ -79,12 +98,13 @@ class Classification(task.TaskWithResults):
 
     @property
     def records(self):
-        return {"train": "train.tf_record", **{
-            split: _RECORDS[part_of(split)].format(self.suffix(split)) for split in self.result_splits}}
+        return {"train": "train.tf_record",
+                **{split: _RECORDS[split_data.part_of(split)].format(self.suffix(split))
+                   for split in self.result_splits}}
 
     def suffix(self, split):
         """Returns the suffix of the names of the files of a split, such as "_mismatched"."""
-        return self.task_suffix + split.removeprefix(part_of(split))
+        return self.task_suffix + split.removeprefix(split_data.part_of(split))
 
     @functools.cached_property
     def task_suffix(self):
@@ -105,17 +125,20 @@ class Classification(task.TaskWithResults):
         return suffix
 
     def result_names(self, split):
-        return [*(name.format(self.suffix(split)) for name in _RESULTS_OF[part_of(split)]),
+        return [*(name.format(self.suffix(split)) for name in _RESULTS_OF[split_data.part_of(split)]),
                 *(file for file, (its_split, _) in self.processor.submission.items() if its_split == split)]
 
     def read(self):
-        settings, target = self.settings, self.target
+        settings, own_data = self.settings, self.own_data
+        if own_data:
+            own_data.read()
+            self.target, self.skipped = own_data.target, own_data.skipped
+            self.dialect = next(iter(own_data.dialects.values()))
+        target = self.target
         self.data, self._test_has_labels = classification_run.read_examples(settings, self.processor,
                                                                             target)
         if self.config and any(example.text_b for part in self.data.values() for example in part):
             checks.check_segments(self.config, f"the examples of {settings.task_name} are pairs")
-        self.skipped = self.source.skipped
-        self.dialect = next(iter(self.source.dialects.values()), self.dialect)
         if self._changes_loss:
             class_weights.parse_weights(settings, target)
         self.features = {split: classifier_features.FeatureRecords(
@@ -137,10 +160,6 @@ class Classification(task.TaskWithResults):
         return not split.startswith("test") or split == "test" and self._test_has_labels
 
     # --- The model
-
-    @property
-    def target(self):
-        return self.source.target
 
     def head_for_training(self):
         """Returns the head for the training. The loss of this head uses --class_weights and
@@ -169,17 +188,21 @@ class Classification(task.TaskWithResults):
 
     def describe(self):
         settings, target, examples = self.settings, self.target, self.data
-        recorded = dict(self.source.recorded)
-        if "task_module" in recorded:
+        module, dev_rows, contents = None, self.own_data and self.own_data.dev_rows, {}
+        if self.module:
             counts = {2 if example.text_b else 1 for rows in examples.values() for example in rows}
-            recorded["task_module"] |= {"texts": counts.pop() if len(counts) == 1 else None}
+            module = {"name": self.module.name, "fingerprint": self.module.fingerprint,
+                      "texts": counts.pop() if len(counts) == 1 else None}
+            contents[file_names.TASK_MODULE] = self.module.content
+        if dev_rows:
+            contents[file_names.DEV_ROWS] = dev_rows.content.encode()
         # Later predictions use the threshold of the training.
         values = {} if target.threshold is None else {"threshold": target.threshold}
         if settings.mapped_labels:
             values["mapped_labels"] = settings.mapped_labels
         return {
-            "task": settings.task_name.lower(), "labels": target.labels, "settings": values, **recorded,
-            "more_files": self.source.files,
+            "task": settings.task_name.lower(), "labels": target.labels, "settings": values,
+            "task_module": module, "dev_rows": dev_rows and dev_rows.recorded, "more_files": contents,
             "train_data": run_record.describe_examples(examples["train"]) if settings.do_train else None,
             "dev_data": run_record.describe_examples(examples["dev"]) if settings.do_eval else None}
 
@@ -209,11 +232,98 @@ class Classification(task.TaskWithResults):
 
     def assist(self, split, inference):
         if self.has_labels(split):
-            self.results.assist_evaluation(split, inference)
+            self._evaluate(split, inference, _read_all)
         else:
             super().assist(split, inference)
 
+    def _evaluate(self, split, inference, metrics):
+        """Returns the result of `Inference.evaluate` for a split with labels."""
+        if split_data.part_of(split) == "dev":
+            return inference.evaluate(metrics=metrics, name=self.suffix(split)[1:] or None)
+        return inference.evaluate(metrics=metrics, name=f"test{self.task_suffix}",
+                                  batch_size=self.settings.predict_batch_size)
 
-def part_of(split):
-    """Returns the part of the data to which a split belongs, such as "dev" for "dev_mismatched"."""
-    return split.partition("_")[0]
+    def predict(self, split, inference):
+        """Returns (list of the head's predictions for the examples of a split, metrics). The metrics are None
+        if the split has no labels."""
+        predictions = []
+
+        def of_batches(parts):
+            rows = itertools.chain.from_iterable(map(batches.split_batch, parts))
+            predictions.extend(self._of_examples(split, batches.restore_file_order(rows)))
+            metrics = self.target.metrics(*self.arrays(split, predictions))
+            if self.settings.doc_stride:
+                metrics["loss"] = metrics["eval_loss"]  # of texts and not of windows
+            return {**metrics, **self._own_metrics(split, predictions, [*metrics, "loss", "global_step"])}
+
+        if self.has_labels(split):
+            metrics = self._evaluate(split, inference, of_batches)
+            return predictions, metrics
+        return self._of_examples(split, inference.rows()), None
+
+    def _of_examples(self, split, rows):
+        """Returns the predictions for the examples of a split as a list of dicts. With --doc_stride, the
+        prediction for an example is the mean over the example's windows. `rows` are the predictions of the
+        Estimator, in the order of the examples or windows."""
+        rows = list(rows)
+        if not self.settings.doc_stride:
+            return rows
+        return window_pooling.pooled(rows, self.features[split].windows)
+
+    def arrays(self, split, predictions):
+        """Returns (labels, outputs, losses), arrays with a row for each example of a split with labels; see
+        `text_targets`."""
+        labels = np.array(self.features[split].label_ids)
+        outputs = np.array([row[self.target.output] for row in predictions])
+        # The predictions contain losses that were computed from the logits. These losses are exact. A loss
+        # that is computed from a probability is not exact if the probability was rounded to 1. With windows,
+        # the loss of a text is the loss of its mean prediction, not the mean of the losses.
+        losses = (self.target.losses(labels, outputs) if self.settings.doc_stride
+                  else np.array([row["loss"] for row in predictions]))
+        return labels, outputs, losses
+
+    def _own_metrics(self, split, predictions, known):
+        """Returns the metrics of the processor's method `compute_metrics`, {name in eval_results.txt: value}.
+
+        If the method raises an error, this error is logged and an empty dict is returned, so that the other
+        results are still written. The attribute `failure` keeps it for the end of the run.
+
+        Args:
+          split, predictions: see `predict`.
+          known: names of the metrics that the head computes.
+        """
+        if not hasattr(self.processor, "compute_metrics"):
+            return {}
+        try:
+            found = self.processor.compute_metrics(
+                [self.target.row_label(example.label) for example in self.data[split]],
+                [self.target.row_answer(row[self.target.output])[0] for row in predictions])
+            metrics = {f"eval_{name}": float(value) for name, value in found.items()}
+            for name in metrics:
+                if name in known or not name.isidentifier():
+                    raise ValueError(f"compute_metrics returns the metric {name[5:]!r:.80}. The name must "
+                                     "consist of letters, digits and underscores, and must differ from "
+                                     f"{', '.join(sorted(known)).replace('eval_', '')}.")
+        except Exception as error:  # noqa: BLE001
+            logging.error("compute_metrics: %r", error)
+            self.failure = self.failure or error
+            return {}
+        return metrics
+
+    def write(self, split, inference):
+        logging.info("%s %d examples.", {"dev": "Evaluating on", "test": "Predicting"}[
+            split_data.part_of(split)], len(self.data[split]))
+        self._results.write(split, *self.predict(split, inference))
+
+    @functools.cached_property
+    def _results(self):
+        """The `ClassificationResults`. Only runs that evaluate or predict load their module."""
+        from bertlib.tasks.classification.classification_results import ClassificationResults
+        return ClassificationResults(self)
+
+
+def _read_all(batches):
+    """Reads all batches of an evaluation, and returns no metrics."""
+    for _ in batches:
+        pass
+    return {}

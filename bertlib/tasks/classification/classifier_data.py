@@ -567,6 +567,8 @@ class WnliProcessor(_GlueProcessor):
     layout = Layout(text_a="sentence1", text_b="sentence2", label="label")
 
 
+# The names in run.json of the task of the user's own data, and of the task of a --task_module.
+OWN_DATA, TASK_MODULE = "own data", "task module"
 # The tasks of --task_name, in lower case. To add a task, see docs/howto/classification.md#a-new-glue-task.
 PROCESSORS = {
     "ax": AxProcessor,
@@ -599,18 +601,3 @@ def get_processor(task_name):
     hint = f" Did you mean {close[0]}?" if close else ""
     known = ", ".join(sorted(PROCESSORS))
     raise ValueError(f"unknown task {task_name!r}; the tasks are {known}.{hint}")
-
-
-def is_compatible_task(task_name, trained):
-    """Returns whether a model can predict a task. The model can predict the task on which it was trained, and
-    a task without a training file, such as AX.
-
-    Args:
-      task_name: str, the task to predict.
-      trained: str, the task that the model was trained on, in lower case.
-
-    Raises:
-      ValueError: see `get_processor`.
-    """
-    declared = get_processor(task_name).file_names()
-    return task_name.lower() == trained or bool(declared) and "train" not in declared

@@ -137,7 +137,8 @@ def convert_single_example(ex_index, example, label_list, max_seq_length, tokeni
       ValueError: the label is not in `label_list`; or the label in a regression is not a number; or
         max_seq_length is too small for the special tokens.
     """
-    return _Converter(label_list, max_seq_length, tokenizer)((ex_index, example))[0]
+    return _Converter(text_targets.create_target(label_list), max_seq_length, tokenizer)(
+        (ex_index, example))[0]
 
 
 class _Converter:
@@ -146,8 +147,8 @@ class _Converter:
     Worker processes call this object. The arguments of the constructor are those of `FeatureRecords`.
     """
 
-    def __init__(self, label_list, max_seq_length, tokenizer, doc_stride=0, has_labels=True):
-        self._target = text_targets.create_target(label_list)
+    def __init__(self, target, max_seq_length, tokenizer, doc_stride=0, has_labels=True):
+        self._target = target
         self._length, self._tokenizer = max_seq_length, tokenizer
         self._stride, self._has_labels = doc_stride, has_labels
 
@@ -283,14 +284,15 @@ class FeatureRecords:
       label_ids: list of the `label_id` of each example, see `InputFeatures`.
     """
 
-    def __init__(self, examples, label_list, max_seq_length, tokenizer, num_workers=1, doc_stride=0,
+    def __init__(self, examples, target, max_seq_length, tokenizer, num_workers=1, doc_stride=0,
                  has_labels=True):
         """Creates the iterable. The examples are converted later, during the iteration.
 
         Args:
           examples: list of `InputExample` and `PaddingInputExample`.
-          label_list, max_seq_length, tokenizer: see `convert_single_example`. If the tokenizer's class is not
-            in `tokenization.TOKENIZERS`, a single process is used.
+          target: see the module `text_targets`.
+          max_seq_length, tokenizer: see `convert_single_example`. If the tokenizer's class is not in
+            `tokenization.TOKENIZERS`, a single process is used.
           num_workers: number of processes; 0 for one process per core. The results do not depend on this
             number.
           doc_stride: see `cut_into_windows`.
@@ -298,8 +300,8 @@ class FeatureRecords:
             placeholders.
         """
         self._examples = examples
-        self._fields = feature_fields(max_seq_length, text_targets.create_target(label_list))
-        self._inputs = [label_list, max_seq_length, tokenizer, doc_stride, has_labels]
+        self._fields = feature_fields(max_seq_length, target)
+        self._inputs = [target, max_seq_length, tokenizer, doc_stride, has_labels]
         self._convert = _Converter(*self._inputs)
         self._is_portable = type(tokenizer) in tokenization.TOKENIZERS
         self._processes = num_workers if self._is_portable else 1
@@ -365,12 +367,7 @@ class FeatureRecords:
 
 def _serialized(fields, features):
     return example_encoding.encode_example(fields, {
-        "input_ids": features.input_ids,
-        "input_mask": features.input_mask,
-        "segment_ids": features.segment_ids,
-        "label_ids": features.label_id,
-        "is_real_example": int(features.is_real_example),
-    })
+        **vars(features), "label_ids": features.label_id, "is_real_example": int(features.is_real_example)})
 
 
 def file_based_convert_examples_to_features(examples, label_list, max_seq_length, tokenizer,
@@ -391,4 +388,5 @@ def file_based_convert_examples_to_features(examples, label_list, max_seq_length
     Raises:
       see `FeatureRecords.__iter__`.
     """
-    FeatureRecords(examples, label_list, max_seq_length, tokenizer, num_workers).write(output_file)
+    FeatureRecords(examples, text_targets.create_target(label_list), max_seq_length, tokenizer,
+                   num_workers).write(output_file)

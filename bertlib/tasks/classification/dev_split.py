@@ -16,7 +16,7 @@ from absl import logging
 from bertlib.data import text_keys
 from bertlib.runs import file_names, recorded_flags
 from bertlib.system import files, fingerprints
-from bertlib.tasks.classification import sources
+from bertlib.tasks.classification.classifier_data import OWN_DATA
 from bertlib.tasks.classification.row_examples import count_labels, label_names
 from bertlib.tasks.split_data import row_digest
 
@@ -29,8 +29,8 @@ class DevSplit(NamedTuple):
     """The rows of a training file, divided into two sets.
 
     Attributes:
-      train: `row_examples.Split`, the training set.
-      dev: `row_examples.Split`, the development set.
+      train: `row_examples.ExampleFile`, the training set.
+      dev: `row_examples.ExampleFile`, the development set.
       unused: list of the `Row`s that belong to neither set.
     """
 
@@ -42,7 +42,7 @@ class DevSplit(NamedTuple):
 # --- Drawing ---------------------------------------------------------------------------------------------
 
 
-def stratified_split(split, fraction):
+def stratified_split(file, fraction):
     """Draws a stratified development set. It contains the same share of each stratum, up to a difference of
     one example.
 
@@ -53,7 +53,7 @@ def stratified_split(split, fraction):
     equal texts but different labels, all of them stay in the training set.
 
     Args:
-      split: a `row_examples.Split` with labels.
+      file: a `row_examples.ExampleFile` with labels.
       fraction: the share of the examples to draw, at most 0.5.
 
     Returns:
@@ -62,7 +62,7 @@ def stratified_split(split, fraction):
     Raises:
       ValueError: the development set would be empty.
     """
-    rows, groups = split.rows, {}
+    rows, groups = file.rows, {}
     for index in sorted(range(len(rows)), key=lambda index: row_digest(rows[index])):
         groups.setdefault(fingerprints.hash_values(*text_key_of_row(rows[index])), []).append(index)
     groups = [groups[key] for key in sorted(groups)]
@@ -75,12 +75,12 @@ def stratified_split(split, fraction):
     if number < 1:
         single = "" if divisible else ", because none of them shares its label with another example"
         raise ValueError(f"--dev_fraction={fraction} selects none of the {len(rows)} examples in "
-                         f"{split.path}{single}. {'Raise --dev_fraction, or name' if divisible else 'Name'} "
+                         f"{file.path}{single}. {'Raise --dev_fraction, or name' if divisible else 'Name'} "
                          "a --dev_file.")
     # `divisible` contains the groups that may be chosen, sorted by stratum. The groups at regular distances
     # in this list become the development set. So about the same share of each stratum is chosen.
     chosen = [divisible[(2 * place + 1) * len(divisible) // (2 * number)] for place in range(number)]
-    return _divide_rows(split, {index for group in chosen for index in group})
+    return _divide_rows(file, {index for group in chosen for index in group})
 
 
 def text_key_of_row(row):
@@ -101,13 +101,13 @@ def _strata(rows):
     return [min(label_names(row.label), key=lambda name: (counts[name], name), default="") for row in rows]
 
 
-def _divide_rows(split, taken, left_out=()):
+def _divide_rows(file, taken, left_out=()):
     """Returns the `DevSplit` whose development set contains the rows with the indices `taken`. Rows with the
     indices `left_out` are in neither set."""
     train, dev, unused = [], [], []
-    for index, row in enumerate(split.rows):
+    for index, row in enumerate(file.rows):
         (dev if index in taken else unused if index in left_out else train).append(row)
-    return DevSplit(split._replace(rows=train), split._replace(rows=dev), unused)
+    return DevSplit(file._replace(rows=train), file._replace(rows=dev), unused)
 
 
 # --- Storing and finding ---------------------------------------------------------------------------------
@@ -151,12 +151,12 @@ def take_fraction(settings):
                          "--dev_file. To use another split, train in another --output_dir.")
 
 
-def split_training_file(settings, split):
+def split_training_file(settings, file):
     """Splits the training file into a training set and a development set.
 
     Args:
       settings: a `Settings`, with --dev_fraction.
-      split: the `row_examples.Split` of the training file.
+      file: the `row_examples.ExampleFile` of the training file.
 
     Returns:
       (a `DevSplit`, the `DevRows`).
@@ -167,12 +167,12 @@ def split_training_file(settings, split):
     """
     earlier, record = _find_earlier_training(settings)
     if record:
-        return split_by_dev_rows(split, earlier.path, record["dev_rows"],
+        return split_by_dev_rows(file, earlier.path, record["dev_rows"],
                                  recorded_flags.describe_changes(settings, record, _READING).replace(
                                      "--mapped_labels", "--label_map"))
-    parts = stratified_split(split, settings.dev_fraction)
+    parts = stratified_split(file, settings.dev_fraction)
     content = format_dev_rows(parts.dev)
-    return parts, DevRows(content, {"rows": len(parts.dev.rows), "of": len(split.rows),
+    return parts, DevRows(content, {"rows": len(parts.dev.rows), "of": len(file.rows),
                                     "fingerprint": fingerprints.hash_texts([content])})
 
 
@@ -184,22 +184,22 @@ def _find_earlier_training(settings):
     record = earlier and earlier.record
     # A training on a different task did not use the rows of this training file. Therefore, the record of such
     # a training is ignored.
-    return earlier, record if record and record["task"] == sources.OWN_DATA else None
+    return earlier, record if record and record["task"] == OWN_DATA else None
 
 
-def format_dev_rows(split):
-    """Returns the content of dev_rows.txt (str) for a development set, a `row_examples.Split`."""
-    lines = [f"{row.line}\t{row_digest(row)}\n" for row in split.rows]
+def format_dev_rows(file):
+    """Returns the content of dev_rows.txt (str) for a development set, a `row_examples.ExampleFile`."""
+    lines = [f"{row.line}\t{row_digest(row)}\n" for row in file.rows]
     return ("# The development set of this training, by lines of its training file. Do not edit: later "
             f"evaluations use these rows.\nline\tdigest\n{''.join(lines)}")
 
 
-def split_by_dev_rows(split, directory, recorded, changed=""):
+def split_by_dev_rows(file, directory, recorded, changed=""):
     """Splits a training file into two sets: the development set that dev_rows.txt lists, and the training set
     with the remaining rows.
 
     Args:
-      split: the `row_examples.Split` of the file.
+      file: the `row_examples.ExampleFile` of the file.
       directory: path of the output directory with dev_rows.txt.
       recorded: see `DevRows`.
       changed: the flags of `_READING` that differ from the training, as text.
@@ -217,22 +217,22 @@ def split_by_dev_rows(split, directory, recorded, changed=""):
         raise ValueError(f"{path} is missing, or was changed after the training wrote it: the file lists the "
                          "rows on which the model was not trained. Restore the file from a copy, or evaluate "
                          "on a --dev_file.")
-    parts = find_rows(split, content, path, changed)
-    if len(split.rows) > recorded["of"]:
+    parts = find_rows(file, content, path, changed)
+    if len(file.rows) > recorded["of"]:
         logging.warning("%s has %d rows, but it had only %d rows when the training in %s started. The added "
                         "rows are not used for evaluation. If the training is continued, it trains on the "
                         "added rows, except on %d rows with the same texts as development rows. To split all "
-                        "rows again, train in a new --output_dir.", split.path, len(split.rows),
+                        "rows again, train in a new --output_dir.", file.path, len(file.rows),
                         recorded["of"], directory, len(parts.unused))
     return parts, DevRows(content, recorded)
 
 
-def find_rows(split, content, path, changed=""):
+def find_rows(file, content, path, changed=""):
     """Returns the `DevSplit` of a training file according to the content of dev_rows.txt, whose path is
     `path`. For `changed` and the errors, see `split_by_dev_rows`."""
     rows = [line.split("\t") for line in content.splitlines()[2:]]
     wanted, taken = collections.Counter(digest for _, digest in rows), set()
-    for index, row in enumerate(split.rows):
+    for index, row in enumerate(file.rows):
         digest = row_digest(row)
         if wanted[digest] > 0:
             wanted[digest] -= 1
@@ -245,8 +245,8 @@ def find_rows(split, content, path, changed=""):
         if changed:
             cause = (f"The cause may be these flags, which change rows or labels: {changed}. Pass the values "
                      "of the training, or train in another --output_dir.")
-        raise ValueError(f"{split.path} lacks {missing} of the {len(rows)} rows that {path} lists. When the "
+        raise ValueError(f"{file.path} lacks {missing} of the {len(rows)} rows that {path} lists. When the "
                          f"training started, one of these rows began in line {line}. {cause}")
-    texts = {text_key_of_row(split.rows[index]) for index in taken}
-    return _divide_rows(split, taken, {index for index, row in enumerate(split.rows)
+    texts = {text_key_of_row(file.rows[index]) for index in taken}
+    return _divide_rows(file, taken, {index for index, row in enumerate(file.rows)
                                        if index not in taken and text_key_of_row(row) in texts})

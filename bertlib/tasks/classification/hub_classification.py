@@ -1,7 +1,6 @@
 """Contains the task of run_classifier_with_tfhub.py: a classification with the encoder of a hub module."""
 
 from bertlib.runs import vocabularies
-from bertlib.tasks.classification import classification_run
 from bertlib.tasks.classification.classification_task import Classification
 
 # Some flags set a property that a hub module already has. This dict maps each such flag to the values that do
@@ -14,12 +13,6 @@ _NOT_FOR_MODULES = {
     "freeze_embeddings": (False,), "reinit_layers": (0,)}
 
 
-def _hub_encoder():
-    # The module is imported at its first use, because it loads TensorFlow.
-    from bertlib.tasks import hub_encoder
-    return hub_encoder
-
-
 class HubClassification(Classification):
     """A classification whose encoder is a hub module, with the weights and the vocabulary of the module."""
 
@@ -29,7 +22,7 @@ class HubClassification(Classification):
 
     def resolve(self):
         settings = self.settings
-        self.source = classification_run.resolve_source(settings, suffix="_with_tfhub")
+        self.resolve_processor(suffix="_with_tfhub")
         if not settings.bert_hub_module_handle:
             raise ValueError("--bert_hub_module_handle is required. Pass the directory of a hub module.")
         for name, values in _NOT_FOR_MODULES.items():
@@ -39,13 +32,15 @@ class HubClassification(Classification):
                 raise ValueError(f"--{name}={text}: a hub module is used with its own weights and settings. "
                                  "Leave the flag out, or use run_classifier.py.")
         settings.compile_kernels = False
+        from bertlib.checkpoints import hub_module  # loads TensorFlow
         try:
-            self._spec = _hub_encoder().hub_module.load_module_spec(settings.bert_hub_module_handle)
+            self._spec = hub_module.load_module_spec(settings.bert_hub_module_handle)
         except (OSError, ValueError) as error:
             raise type(error)(f"--bert_hub_module_handle: {error}") from error
 
     def load_model(self):
-        self.encoder = _hub_encoder().load_encoder(self._spec, self.settings.do_train)
+        from bertlib.tasks import hub_encoder  # loads TensorFlow
+        self.encoder = hub_encoder.load_encoder(self._spec, self.settings.do_train)
         check_length(self.settings, self.encoder)
         self.tokenizer = resolve_tokenizer(self.settings, self.encoder)
 

@@ -3,13 +3,14 @@
 import collections
 from typing import NamedTuple
 
+from absl import logging
+
 from bertlib.data import (
     columns,
     faults,
     header_rows,
     label_lists,
     prediction_files,
-    row_fields,
     tables,
     text_keys,
 )
@@ -17,7 +18,8 @@ from bertlib.data.tables import RowError
 from bertlib.runs import registry
 from bertlib.system import files
 from bertlib.tasks.classification import text_targets
-from bertlib.tasks.classification.classifier_data import DataProcessor, InputExample, SourceRow
+
+_MAX_LISTED = 30  # number of labels that the log lists
 
 
 def create_reader(task_type, setting, by_name):
@@ -61,7 +63,7 @@ class Row(NamedTuple):
         return self.texts[1] if len(self.texts) > 1 else None
 
 
-class Split(NamedTuple):
+class ExampleFile(NamedTuple):
     """The examples of a file.
 
     Attributes:
@@ -140,7 +142,7 @@ class ExampleReader(columns.TextReader):
           is_ordered: whether `known` is in the order of multi-hot lists.
 
         Returns:
-          a `Split`.
+          a `ExampleFile`.
 
         Raises:
           FileNotFoundError, ValueError: the file is missing or has errors. The message names the lines.
@@ -159,24 +161,24 @@ class ExampleReader(columns.TextReader):
                         rows.append(row)
                 if not found:
                     _check_not_empty(path, rows, file.place)
-                split = self._to_split(file, rows, needs_labels, known, find_problem, found, is_ordered)
+                examples = self._to_file(file, rows, needs_labels, known, find_problem, found, is_ordered)
             except ValueError:
                 # A bad line may be the cause of this ValueError. So if there are bad lines and they are not
                 # skipped, `check` raises a different error, which lists the bad lines.
                 found.check(len(rows))
                 raise
-        found.check(len(split.rows))
+        found.check(len(examples.rows))
         self.skipped += found.log_skipped()
-        return split
+        return examples
 
-    def _to_split(self, file, rows, needs_labels, known, find_problem, found, is_ordered):
-        """Returns the `Split` of a file, from its `columns.TextRow`s. Adds rows with faults to `found`.
+    def _to_file(self, file, rows, needs_labels, known, find_problem, found, is_ordered):
+        """Returns the `ExampleFile` of a file, from its `columns.TextRow`s. Adds rows with faults to `found`.
 
         See `read`.
         """
         path, place = file.path, file.place
         if not rows:
-            return Split(path, [], False)
+            return ExampleFile(path, [], False)
         if place.is_json:  # collect the keys of all rows, because the first row may lack the label
             place = place._replace(names=list({name: None for row in rows for name in row.values}))
         texts = file.text_places
@@ -208,7 +210,7 @@ class ExampleReader(columns.TextReader):
                     found.add(row.line, "unknown label", problem, row.values, place.delimiter)
                     continue
             examples.append(Row(row.line, row.texts, label, row.values))
-        return Split(path, examples, labels is not None, place.names, file.dialect)
+        return ExampleFile(path, examples, labels is not None, place.names, file.dialect)
 
     def _label_places(self, place, texts, rows, needs_labels, known):
         """Finds the columns of the labels. Returns a list of their positions in a row, or of their names in
@@ -457,7 +459,7 @@ def check_distinguishable(labels, label_file, train):
     Args:
       labels: list of str.
       label_file: the file with the labels in this order; None if they are the labels of `train`.
-      train: the `Split` of the training file.
+      train: the `ExampleFile` of the training.
 
     Raises:
       ValueError: two labels look the same. The message names their places.
@@ -477,46 +479,46 @@ def check_distinguishable(labels, label_file, train):
                              f"way, {advise_label_map([label], other)}")
 
 
-def check_several_labels(split):
+def check_several_labels(file):
     """Raises a ValueError if all rows have the same label, because nothing can be learned from such rows."""
-    if len({row.label for row in split.rows}) < 2:
-        label = ", ".join(map(str, label_names(split.rows[0].label))) or "no label"
-        raise ValueError(f"{split.path}: all {len(split.rows)} examples have the same label, {label}, so "
+    if len({row.label for row in file.rows}) < 2:
+        label = ", ".join(map(str, label_names(file.rows[0].label))) or "no label"
+        raise ValueError(f"{file.path}: all {len(file.rows)} examples have the same label, {label}, so "
                          "there is nothing to learn. If the labels are in another column, name it with "
                          "--label_column.")
 
 
-# --- Processor -------------------------------------------------------------------------------------------
-
-
-class CustomProcessor(DataProcessor):
-    """The processor of the user's own data. The examples have already been read, so the argument `data_dir`
-    of the methods is ignored."""
-
-    name = "Own data"
-
-    def __init__(self, splits, target):
-        """Creates a processor.
-
-        Args:
-          splits: dict of `Split` with the keys "train", "dev" and "test", some of which may be missing.
-          target: see the module `text_targets`.
-        """
-        self.task_type, self.metrics = target.name, tuple(target.metric_names)[:2]
-        self._target, self._parts = target, splits
-
-    def get_test_labels(self, data_dir):
-        split = self._parts["test"]
-        return [row.label for row in split.rows] if split.is_labelled else None
-
-    def load_examples(self, data_dir, split, set_type=None):
-        if split not in self._parts:
-            raise NotImplementedError(f"this run has no --{split}_file.")
-        part = self._parts[split]
-        fields_of, examples = row_fields.FieldReader(part.names), []
-        for row in part.rows:
-            examples.append(InputExample(f"{split}-{row.line}", row.text_a, row.text_b,
-                                         self._target.default_label if row.label is None else row.label))
-            if row.values is not None:
-                examples[-1].source = SourceRow(row.line, fields_of(row.values))
-        return examples
+def describe(name, file, target, warns):
+    """Logs the number of examples in total and for each label. If `warns` is true, warns if labels look
+    misspelled, or if there are very many labels: then --label_column or --task_type is probably wrong.
+    """
+    if not file.is_labelled:
+        logging.info("%s: %d examples, without labels.", name, len(file.rows))
+        return
+    if target.labels is None:
+        scores = [row.label for row in file.rows]
+        logging.info("%s: %d examples, scores from %g to %g.", name, len(scores), min(scores), max(scores))
+        return
+    counts = {**dict.fromkeys(target.labels, 0), **count_labels(file.rows)}
+    listed = [f"{label} {counts[label]}" for label in target.labels[:_MAX_LISTED]]
+    more = len(target.labels) - len(listed)
+    logging.info("%s: %d examples: %s%s.", name, len(file.rows), ", ".join(listed),
+                 f" and {more} more labels" if more else "")
+    if not warns:
+        return
+    for group in similar_labels(target.labels):
+        new = max(group, key=counts.get)
+        logging.warning("%s: the labels %s differ only in letter case or spelling, but count as different "
+                        "labels. If they have the same meaning, write all of them in the same way, %s",
+                        name, " and ".join(group),
+                        advise_label_map(group, new))
+    for rare, frequent in text_keys.find_misspellings(counts).items():
+        logging.warning("%s: the label %r occurs %d times, and looks like a misspelling of %r, which occurs "
+                        "%d times. If the label is misspelled, correct it in the file, %s Otherwise, ignore "
+                        "this warning.",
+                        name, rare, counts[rare], frequent, counts[frequent],
+                        advise_label_map([rare], frequent))
+    if target.takes_class_weights and target.size > max(10, len(file.rows) / 2):
+        logging.warning("%s: there are %d labels for %d examples. If the labels are in another column, name "
+                        "it with --label_column. If the labels are numbers, pass --task_type=regression.",
+                        name, target.size, len(file.rows))

@@ -11,51 +11,32 @@ import os
 import sys
 import traceback
 import types
+from typing import NamedTuple
 
 from absl import logging
 
 from bertlib.runs import file_names
 from bertlib.runs.input_paths import require_file
-from bertlib.runs.settings import PHASES
 from bertlib.system import files, fingerprints
-from bertlib.tasks.classification import classifier_data, sources
+from bertlib.tasks.classification import classifier_data
 from bertlib.tasks.task import Task
 
-TASK = "task module"  # name of the task in run.json
-# Most flags for the user's own files cannot be combined with --task_module. The following flags can be
-# combined with it, because they describe labels and answers and not files.
-_SHARED_FLAGS = ("threshold", "label_separator")
 
+class Module(NamedTuple):
+    """A task module with a processor.
 
-def resolve_flag(settings):
-    """Checks --task_module against the other flags. If an evaluation or a prediction names no task, and
-    --output_dir contains a copy of a task module, sets --task_module to this copy.
-
-    Args:
-      settings: a `Settings`.
-
-    Raises:
-      ValueError: flags exclude each other; or --output_dir contains a training with a task module, and the
-        run would continue this training, but --task_module was not given.
+    Attributes:
+      name: name of the file, for run.json.
+      fingerprint: fingerprint of the content.
+      content: bytes.
     """
-    others = [name for name in ("task_name", *sources.given_flags(settings))
-              if settings.is_given(name) and name not in _SHARED_FLAGS]
-    if settings.task_module:
-        _refuse(settings, others)
-        return
-    record = None if others else settings.output_directory.trained_record
-    if not record or not record.get("task_module"):
-        return
-    name = record["task_module"]["name"]
-    if settings.do_train or not any(getattr(settings, phase) for phase in PHASES):
-        raise ValueError(f"--output_dir={settings.output_dir} contains a training with --task_module={name}. "
-                         "To continue this training, pass --task_module. To use the trained model, pass "
-                         "--do_eval=true or --do_predict=true.")
-    settings.set_default("task_module", os.path.join(settings.output_dir, file_names.TASK_MODULE),
-                         f"the copy of {name}, with which the model was trained")
+
+    name: str
+    fingerprint: str
+    content: bytes
 
 
-def _refuse(settings, others):
+def refuse_flags(settings, others):
     """Raises a ValueError if `others` contains a flag: it cannot be combined with --task_module."""
     for name in others:
         raise ValueError(f"--task_module={settings.task_module} and --{name} exclude each other: "
@@ -70,8 +51,7 @@ def load(settings):
       settings: a `Settings`.
 
     Returns:
-      three values: an object of the user's class; the content of the module in bytes; and the entry for
-      run.json that describes the module. The entry lacks the number of texts of an example.
+      (an object of the user's class, the `Module`).
 
     Raises:
       ValueError, OSError: the file is missing, or does not contain exactly one processor; or the copy in
@@ -93,7 +73,7 @@ def load(settings):
     processor = found()
     name = name if name.isprintable() else ascii(name)
     processor.name = processor.name or os.path.splitext(name)[0]
-    return processor, content, {"name": name, "fingerprint": fingerprint}
+    return processor, Module(name, fingerprint, content)
 
 
 def find_task(settings):
@@ -111,7 +91,7 @@ def find_task(settings):
         found = _find_class(path, files.read_bytes(path))
     if not issubclass(found, Task):
         return None
-    _refuse(settings, filter(settings.is_given, ["task_name"]))
+    refuse_flags(settings, filter(settings.is_given, ["task_name"]))
     return found(settings)
 
 

@@ -7,7 +7,6 @@ from bertlib.tasks.classification import (
     classifier_features,
     dev_split,
     row_examples,
-    sources,
 )
 
 
@@ -67,7 +66,9 @@ class _TrainedTexts(Texts):
 
     @classmethod
     def can_predict(cls, task, trained):
-        return classifier_data.is_compatible_task(task, trained)
+        # In addition to its own task, a model can predict a task without a training file, such as AX.
+        declared = classifier_data.get_processor(task).file_names()
+        return task.lower() == trained or bool(declared) and "train" not in declared
 
     @classmethod
     def find_processor(cls, model):
@@ -93,7 +94,7 @@ class _TrainedTexts(Texts):
 
     @property
     def head(self):
-        return self.model.target.of_model(self.model).create_head()
+        return self.model.target(self.model.labels).create_head()
 
 
 class ChosenLabel(_TrainedTexts):
@@ -146,8 +147,8 @@ class TextVector(Texts):
 
 
 def _read_rows(model, path):
-    """Returns the `row_examples.Split` of a file with the user's own data."""
-    if model.task != sources.OWN_DATA:
+    """Returns the `row_examples.ExampleFile` of a file with the user's own data."""
+    if model.task != classifier_data.OWN_DATA:
         raise ValueError(f"the data files of the task {model.task} have an unknown format.")
     return row_examples.create_reader(
         model.target.name, model.setting, lambda flag: model.has_named_columns).read(path, known=model.labels)

@@ -1,35 +1,7 @@
-"""The targets of text models: one label for a text, a score (regression), or any number of labels
-(multi-label). `bertlib.tasks.target` describes what all targets have in common.
+"""What models for texts predict: one label, a score (regression), or any number of labels (multi-label).
 
-These targets are objects with these attributes and methods:
-
-    labels               list of str, the labels in the order of the model's outputs; None for a score
-    size                 number of outputs of the head
-    field                the `example_encoding.Field` "label_ids" of stored features. It contains the label
-    padding_label        value of this field in padding rows
-    default_label        label for examples whose label is unknown
-    encode_label(label)  returns the value of the field for a label; raises a ValueError for an invalid label
-    output               name of the head's prediction that is written to files
-    predicted_label(prediction)
-                         returns the answer, a str or a float, for the prediction of an example
-    row_label(label)     returns the label of an example in the form of `prediction_rows.PredictedRow`
-    row_answer(prediction)
-                         returns (answer, {label: probability} or None) in this form
-    describe(prediction) returns the answer and its probability as a text for the log
-    losses(labels, outputs)
-                         returns the loss of each example, float32, computed from the outputs of the head: the
-                         cross-entropy, the mean of the binary cross-entropies, or the squared error
-    metrics(labels, outputs, losses)
-                         returns the metrics of an evaluation, {name: number or array}: the mean loss, the
-                         values of `functions` for all examples, and others
-    details(labels, outputs)
-                         returns further metrics, which are not official metrics of the task
-    functions(labels, outputs)
-                         returns the metrics of a part of the examples, {name: function of their indices}
-    create_head()        returns the head, see `bertlib.tasks.head`
-
-The methods with metrics call functions of `classification_metrics`. Their arguments are arrays with a row for
-each example: the values of the field "label_ids", the outputs of the head, and the losses.
+`TextTarget` describes the interface of these targets. Its base class in `bertlib.tasks.target` describes what
+all targets have in common.
 """
 
 from collections.abc import Iterable
@@ -48,14 +20,26 @@ _NAME = "label_ids"
 MAX_SCORE = 3.4e38  # slightly below the largest float32, because scores are stored as float32
 
 
-class _TextTarget(Target):
-    """Base class of the targets of texts.
+class TextTarget(Target):
+    """Base class of the targets of texts. An object of a subclass describes the predictions of one model.
+
+    In the methods, a `prediction` is the output of the head for one example. `labels` and `outputs` are
+    arrays with a row for each example: the values of the field `field`, and the outputs of the head.
 
     Attributes:
+      labels: list of str, the labels in the order of the outputs; None for a score.
+      size: number of outputs of the head.
+      field: the `example_encoding.Field` "label_ids" of stored features. It contains the label.
+      padding_label: value of this field in padding rows.
+      default_label: label for examples whose label is unknown.
+      output: name of the head's prediction that is written to files.
       metric_names: {name of a metric that the head computes: its name in the log}. The first two are the
         official metrics of the user's own data.
       constant_answer: name of the baseline that has the same answer for all examples, see `baselines`.
       takes_class_weights: whether the loss can use --class_weights and --label_smoothing.
+      threshold: a label is predicted if its probability is at least this number; None if the labels exclude
+        each other.
+      separator: str, the text between the labels in an answer.
     """
 
     architecture = "BertForSequenceClassification"
@@ -63,35 +47,77 @@ class _TextTarget(Target):
     more_settings = (entries.TextMap("mapped_labels", None, ""),)
 
     @classmethod
-    def of_model(cls, model):
-        """Returns the target of a trained model, a `trained_model.TrainedModel`."""
-        return cls(model.labels)
+    def of_flags(cls, settings, labels):
+        """Returns the target of a run.
+
+        Args:
+          settings: a `Settings`. A multi-label target contains the values of --threshold and
+            --label_separator.
+          labels: list of str; None for a score.
+
+        Raises:
+          ValueError: a flag is not for this type of task, or a label contains the separator of labels.
+        """
+        for name in filter(settings.is_given, ("threshold", "label_separator")):
+            raise ValueError(f"--{name} is for --task_type=multilabel, but this run has "
+                             f"--task_type={cls.name}. Leave --{name} out.")
+        return cls(labels)
 
     def create_head(self, *arguments):
         return registry.load(self.head_class)(self.size, *arguments)
+
+    # --- Labels and answers
+
+    def encode_label(self, label):
+        """Returns the value of the field for a label.
+
+        Raises:
+          ValueError: the label is not valid.
+        """
+        raise NotImplementedError
+
+    def predicted_label(self, prediction):
+        """Returns the answer for an example, a str or a float."""
+        raise NotImplementedError
+
+    def row_label(self, label):
+        """Returns the label of an example in the form of `prediction_rows.PredictedRow`."""
+        return label
+
+    def row_answer(self, prediction):
+        """Returns (answer, {label: probability} or None) in the form of `prediction_rows.PredictedRow`."""
+        return self.predicted_label(prediction), dict(zip(self.labels,
+                                                          map(prediction_rows.shortest, prediction)))
+
+    # --- Metrics
+
+    def losses(self, labels, outputs):
+        """Returns the loss of each example, float32, computed from the outputs of the head: the
+        cross-entropy, the squared error, or the mean of the binary cross-entropies."""
+        raise NotImplementedError
+
+    def functions(self, labels, outputs):
+        """Returns metrics of a part of the examples as {name of a metric: function}. A function takes an int
+        array with the indices of some examples."""
+        raise NotImplementedError
+
+    def metrics(self, labels, outputs, losses):
+        """Returns the metrics of an evaluation, {name: number or array}: the mean loss, the values of
+        `functions` for all examples, and others. `losses` is an array with the loss of each example."""
+        functions = self.functions(labels, outputs)
+        return {"eval_loss": np.mean(losses, dtype=np.float64),
+                **{name: function(slice(None)) for name, function in functions.items()}}
+
+    def details(self, labels, outputs):
+        """Returns further metrics, which are not official metrics of the task."""
+        raise NotImplementedError
 
     def metric_names_of_labels(self):
         """Returns `metric_names`, in which the name of a metric may contain labels of this object."""
         return self.metric_names
 
-    def row_label(self, label):
-        return label
 
-    def describe(self, prediction):
-        return f"{self.predicted_label(prediction)}, probability {max(prediction):.3f}"
-
-    def metrics(self, labels, outputs, losses):
-        functions = self.functions(labels, outputs)
-        return {"eval_loss": np.mean(losses, dtype=np.float64),
-                **{name: function(slice(None)) for name, function in functions.items()}}
-
-    def constant_warning(self, labels, predictions):
-        """Returns a warning (str) if the predictions for all examples are the same, otherwise None. The
-        arguments are lists of the `label` and the `prediction` of `prediction_rows.PredictedRow`s."""
-        return classification_metrics.constant_answer_warning(labels, predictions)
-
-
-class SingleLabel(_TextTarget):
+class SingleLabel(TextTarget):
     """The target for models that choose one of several labels. The id of a label is its index in the list of
     labels."""
 
@@ -146,9 +172,6 @@ class SingleLabel(_TextTarget):
         second = self.labels[1]
         return self.metric_names if second == "1" else {**self.metric_names, "f1": f"F1 of {second}"}
 
-    def row_answer(self, prediction):
-        return self.predicted_label(prediction), _probabilities(self.labels, prediction)
-
     @classmethod
     def planned_model(cls):
         target = cls(["0", "1"])
@@ -163,10 +186,13 @@ class SingleLabel(_TextTarget):
 
     @classmethod
     def score_table(cls, table):
-        return classification_metrics.score_classes(table)
+        right, predicted = table.label_ids("label"), table.label_ids("prediction")
+        return classification_metrics.scored(
+            classification_metrics.class_functions(right, predicted, len(table.labels)), right,
+            (right == predicted).tolist())
 
 
-class Score(_TextTarget):
+class Score(TextTarget):
     """The target for models that predict a score, which is a number (regression)."""
 
     name = usual_answers = "regression"
@@ -180,6 +206,9 @@ class Score(_TextTarget):
     field = example_encoding.Field(_NAME, "float32", ())
     padding_label = default_label = 0.0
     output = "scores"
+
+    def __init__(self, labels=None):
+        """Creates a target. A score has no labels."""
 
     def encode_label(self, label):
         try:
@@ -202,21 +231,11 @@ class Score(_TextTarget):
     def functions(self, labels, outputs):
         return classification_metrics.number_functions(labels, classification_metrics.written(outputs))
 
-    @classmethod
-    def of_model(cls, model):
-        return cls()
-
     def row_label(self, label):
         return float(label)
 
     def row_answer(self, prediction):
         return prediction_rows.shortest(prediction), None
-
-    def describe(self, prediction):
-        return f"score {self.predicted_label(prediction):.3f}"
-
-    def constant_warning(self, labels, predictions):
-        return classification_metrics.constant_scores_warning(labels, predictions)
 
     @classmethod
     def compared_label(cls, value, table):
@@ -226,10 +245,12 @@ class Score(_TextTarget):
 
     @classmethod
     def score_table(cls, table):
-        return classification_metrics.score_numbers(table)
+        right = table.numbers("label")
+        return classification_metrics.scored(
+            classification_metrics.number_functions(right, table.numbers("prediction")), right)
 
 
-class MultiLabel(_TextTarget):
+class MultiLabel(TextTarget):
     """The target for models that choose any number of labels, including none. The label of an example is an
     iterable of label names. It is stored as a list with 0 or 1 for each label of the task."""
 
@@ -256,6 +277,14 @@ class MultiLabel(_TextTarget):
         self.field = example_encoding.Field(_NAME, "int64", (self.size,), (0, 1))
         self.threshold, self.separator = threshold, separator
         self._ids = {label: index for index, label in enumerate(self.labels)}
+
+    @classmethod
+    def of_flags(cls, settings, labels):
+        for label in labels:
+            if settings.label_separator in label:
+                raise ValueError(f"the label {label!r:.80} contains {settings.label_separator!r}, which "
+                                 "separates labels. Pass another --label_separator.")
+        return cls(labels, settings.threshold, settings.label_separator)
 
     @property
     def padding_label(self):
@@ -301,12 +330,7 @@ class MultiLabel(_TextTarget):
         return tuple(name for name in self.labels if name in label)
 
     def row_answer(self, prediction):
-        return self.predicted_labels(prediction), _probabilities(self.labels, prediction)
-
-    def describe(self, prediction):
-        likely = [number for number in prediction if number >= self.threshold] or [max(prediction)]
-        return (f"{self.predicted_label(prediction) or 'none'}, probability "
-                f"{', '.join(f'{number:.3f}' for number in likely)}")
+        return self.predicted_labels(prediction), super().row_answer(prediction)[1]
 
     @classmethod
     def may_lack_label(cls, row):
@@ -314,7 +338,7 @@ class MultiLabel(_TextTarget):
 
     @classmethod
     def compared_label(cls, value, table):
-        return ", ".join(sorted(classification_metrics.members(value, table)))
+        return ", ".join(sorted(_members(value, table)))
 
     @classmethod
     def describe_metric(cls, name, labels):
@@ -322,7 +346,9 @@ class MultiLabel(_TextTarget):
 
     @classmethod
     def score_table(cls, table):
-        return classification_metrics.score_sets(table)
+        right, predicted = (_read_sets(table, name) for name in ("label", "prediction"))
+        return classification_metrics.scored(classification_metrics.set_functions(right, predicted), right,
+                                             (right == predicted).all(1).tolist())
 
 
 def feature_fields(seq_length, target=None):
@@ -355,9 +381,25 @@ def create_target(label_list):
     return Score() if label_list is None else SingleLabel(label_list)
 
 
-def _probabilities(labels, numbers):
-    return dict(zip(labels, map(prediction_rows.shortest, numbers)))
-
-
 def _mean_of_labels(labels):
     return f"the mean of the F1 of {', '.join(sorted(labels))}"
+
+
+def _members(value, table):
+    """Returns the set of the labels in a field of a `prediction_tables.Table`, which is a text or a list."""
+    return set(map(str, value) if isinstance(value, list) else filter(None, (value or "").split(
+        table.separator)))
+
+
+def _read_sets(table, name):
+    """Returns the labels in a column of a `prediction_tables.Table`, bool [rows, labels].
+
+    Raises:
+      ValueError: a label is unknown.
+    """
+    sets, labels = [_members(row[name], table) for row in table.rows], table.labels
+    for number, found in enumerate(sets, 1):
+        if found - set(labels):
+            raise ValueError(f"{table.path}: the {name} {min(found - set(labels))!r:.60} in row {number} "
+                             f"is not one of the labels {', '.join(labels)}. Restore the file.")
+    return np.array([[label in found for label in labels] for found in sets])

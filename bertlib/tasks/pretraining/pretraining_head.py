@@ -52,8 +52,8 @@ class PretrainingHead(head.Head):
 
 
 def _evaluation(features, masked_lm_losses, log_probs, next_sentence_losses, next_sentence_log_probs):
-    """Returns the predictions for `pretraining_metrics.evaluate`, and the published metrics for programs that
-    call `Estimator.evaluate` without the argument `metrics`; see `head.HeadOutputs`.
+    """Returns the predictions from which the task computes its metrics, and the published metrics for
+    programs that call `Estimator.evaluate` without the argument `metrics`; see `head.HeadOutputs`.
 
     The predictions contain the likeliest word of each position, and not the log probabilities of all words,
     which need vocab_size times the memory.

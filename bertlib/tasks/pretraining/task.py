@@ -1,9 +1,12 @@
-"""Contains the task of run_pretraining.py: predicts masked words and next sentences."""
+"""Contains the task of run_pretraining.py: predicts masked words and next sentences. Also
+computes the metrics of the pre-training."""
 
+import functools
 import itertools
 import os
 
 from absl import logging
+import numpy as np
 
 from bertlib.runs import checks, model_flags, recorded_flags, vocabularies
 from bertlib.runs.input_paths import sample_path
@@ -21,7 +24,7 @@ _SAMPLE_FLAGS = dict(max_seq_length=64, max_predictions_per_seq=10, num_train_st
                      log_steps=50)
 
 
-class Pretraining(task.TaskWithResults):
+class Pretraining(task.Task):
     """Predicts masked words, and whether the second text follows the first one. The data are records that
     create_pretraining_data.py wrote.
 
@@ -30,7 +33,6 @@ class Pretraining(task.TaskWithResults):
     """
 
     command = "run_pretraining.py"
-    results_class = "bertlib.tasks.pretraining.pretraining_results.PretrainingResults"
     title = "Masked words that were predicted correctly"
     shown = {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"}
     records, result_splits = {}, ("dev",)  # the data are features already
@@ -152,4 +154,42 @@ class Pretraining(task.TaskWithResults):
         return self.paths[split]
 
     def assist(self, split, inference):
-        self.results.predict(split, inference)  # all replicas take part in an evaluation
+        self.predict(split, inference)  # all replicas take part in an evaluation
+
+    def predict(self, split, inference):
+        """Returns (None, metrics). The predictions would need too much memory."""
+        return None, inference.evaluate(steps=self.settings.max_eval_steps, metrics=functools.partial(
+            evaluate, vocab_size=self.config.vocab_size))
+
+    def write(self, split, inference):
+        from bertlib.tasks import results
+        _, metrics = self.predict(split, inference)
+        results.write_metrics(self.settings, "dev", "eval_results", metrics)
+
+
+def evaluate(batches, vocab_size):
+    """Returns the metrics of both heads, {name: number}.
+
+    The published metrics are masked_lm_accuracy, masked_lm_loss, next_sentence_accuracy and
+    next_sentence_loss. An additional metric is masked_lm_baseline, the accuracy of a model that always
+    predicts the most frequent masked word. Only sums are kept, so the memory does not depend on the number of
+    batches.
+
+    Args:
+      batches: iterable of the predictions of `pretraining_head.PretrainingHead` for each batch.
+      vocab_size: int.
+    """
+    counts, hits, loss = np.zeros(vocab_size), 0.0, 0.0  # counts: weights of the masked words, by word
+    examples, right, next_sentence_loss = 0, 0, 0.0
+    for batch in batches:
+        ids, weights = batch["masked_lm_ids"], batch["masked_lm_weights"].astype(np.float64)
+        counts += np.bincount(ids.ravel(), weights.ravel(), vocab_size)
+        hits += weights[batch["masked_lm_words"] == ids].sum()
+        loss += (weights * batch["masked_lm_losses"]).sum()
+        examples += len(ids)
+        right += np.count_nonzero(batch["next_sentence_predictions"] == batch["next_sentence_labels"].ravel())
+        next_sentence_loss += batch["next_sentence_losses"].sum(dtype=np.float64)
+    masked = counts.sum() or 1.0
+    return {"masked_lm_accuracy": hits / masked, "masked_lm_baseline": counts.max() / masked,
+            "masked_lm_loss": loss / masked, "next_sentence_accuracy": right / examples,
+            "next_sentence_loss": next_sentence_loss / examples}

@@ -145,26 +145,3 @@ def find_null_threshold(gold, predictions):
     totals = np.cumsum(np.bincount(group, gains))
     best = totals.argmax()
     return float(odds[best] if totals[best] > 0 else odds[0] - 1)
-
-
-def one_sided_warning(gold, texts):
-    """Returns a warning (str) if a model always or never answers.
-
-    There are two cases: all answers are empty although some questions have an answer, or no answer is empty
-    although some questions have no answer. The scores do not show these problems. In all other cases, the
-    result is None.
-
-    Args:
-      gold: {qas_id: list of right answers}.
-      texts: {qas_id: answer}.
-    """
-    unanswerable = sum(not gold[qas_id] for qas_id in texts if qas_id in gold)
-    empty = sum(not text for text in texts.values())
-    if empty == len(texts) and unanswerable < len(texts):
-        return (f"All {empty} answers are empty, but only {unanswerable} of the right answers are empty: the "
-                "model does not distinguish the questions. A model that never answers has the same scores.")
-    if not empty and unanswerable:
-        return (f"None of the {len(texts)} answers is empty, but {unanswerable} of the right answers are "
-                "empty: the model does not distinguish the questions. A model that always answers has the "
-                "same scores.")
-    return None

@@ -1,4 +1,4 @@
-"""Contains the task of run_squad.py: its flags, its data and its model."""
+"""Contains the task of run_squad.py: its flags, its data, its model and its results."""
 
 import os
 
@@ -6,9 +6,9 @@ from absl import logging
 
 from bertlib.runs import model_flags, recorded_flags
 from bertlib.runs.input_paths import require_file, sample_path
-from bertlib.system import terminal
+from bertlib.system import files, terminal
 from bertlib.tasks import split_data, task
-from bertlib.tasks.squad import squad_data, squad_target
+from bertlib.tasks.squad import squad_answers, squad_data, squad_metrics, squad_target
 
 # Names of the files with answers.
 _ANSWERS = "predictions.json", "nbest_predictions.json", "null_odds.json", "answer_offsets.json"
@@ -19,7 +19,7 @@ def _texts_of(example):
     return [example.question_text, example.orig_answer_text, *example.doc_tokens]
 
 
-class QuestionAnswering(task.TaskWithResults):
+class QuestionAnswering(task.Task):
     """Finds the answers to questions in paragraphs, as in SQuAD. The data of a split are a list of
     `SquadExample`. As in the published code, the number of steps depends on the number of questions, not on
     the number of windows.
@@ -29,7 +29,6 @@ class QuestionAnswering(task.TaskWithResults):
     """
 
     command, noun, title, full_score = "run_squad.py", "question", "Answers to --predict_file", 100
-    results_class = "bertlib.tasks.squad.squad_results.SquadResults"
     records = {"train": "train.tf_record", "dev": "eval.tf_record"}
     result_splits = "dev",
     needs_segments = "each input is a question and a context"
@@ -141,3 +140,97 @@ class QuestionAnswering(task.TaskWithResults):
         """(--max_seq_length, --doc_stride, --max_query_length)."""
         settings = self.settings
         return settings.max_seq_length, settings.doc_stride, settings.max_query_length
+
+    def predict(self, split, inference):
+        predictions = [answer._replace(nbest=None) for answer in self._answers(split, inference)]
+        threshold, _ = self._null_threshold(predictions, inference)
+        texts = {prediction.qas_id: prediction.final_answer(threshold).text for prediction in predictions}
+        scores = self._scores_of(predictions, texts, threshold)
+        return predictions, {**scores, "global_step": inference.step}
+
+    def write(self, split, inference):
+        """Writes the answers, a table of the answers and an HTML report. Also writes the scores, if the right
+        answers are known."""
+        from bertlib.tasks import results
+        from bertlib.tasks.squad import squad_report
+
+        def path(name):
+            return os.path.join(settings.results_dir, name)
+
+        settings, gold, examples = self.settings, self.gold, self.data[split]
+        version_2 = settings.version_2_with_negative
+        logging.info("Answering %d questions.", len(examples))
+        predictions = squad_answers.write_nbest(self._answers(split, inference),
+                                                path("nbest_predictions.json"))
+        threshold, source = self._null_threshold(predictions, inference)
+        if version_2:
+            logging.info("Null threshold: %s (%s).", threshold, source)
+        texts = squad_answers.write_answers(predictions, path("predictions.json"),
+                                            path("null_odds.json") if version_2 else None,
+                                            path("answer_offsets.json"), threshold)
+        logging.info("Answers: %s.", path("predictions.json"))
+        scores = {}
+        if gold is None:
+            _remove_scores(path("eval_results.json"))
+        else:
+            scores = self._scores_of(predictions, texts, threshold)
+            results.write_metrics(settings, "dev", task.SCORES["dev"],
+                                  {**scores, "global_step": inference.step})
+        answers = [prediction.final_answer(threshold) for prediction in predictions]
+        rows = squad_report.predicted_rows(examples, predictions, answers, gold, version_2)
+        self.write_table(task.TABLES["test" if gold is None else "dev"], rows,
+                         self.target.answer_separator)
+        results.write_report(self, task.REPORT, f"SQuAD {'2.0' if version_2 else '1.1'}", scores,
+                             settings.predict_file, squad_report.write_report, rows, answers, gold)
+
+    def _answers(self, split, inference):
+        """Yields the `Prediction` of each question."""
+        settings = self.settings
+        features = squad_data.generate_features(self.data[split], self.tokenizer, *self.lengths,
+                                                is_training=False, report=False)
+        outputs = (squad_answers.RawResult(int(row["unique_ids"]), row["start_logits"], row["end_logits"])
+                   for row in inference.rows())
+        return squad_answers.select_answers(self.data[split], features, outputs, squad_answers.Search(
+            settings.n_best_size, settings.max_answer_length, settings.do_lower_case,
+            settings.version_2_with_negative, settings.verbose_logging,
+            getattr(self.tokenizer, "basic_tokenizer", None), self.trims(is_training=False)))
+
+    def _null_threshold(self, predictions, inference):
+        """Returns (threshold, source): the null threshold, and a str that says where it comes from.
+
+        With --find_null_threshold=true, the threshold is the best one for these predictions. A run without
+        training uses the threshold of the last evaluation, unless --null_score_diff_threshold is given.
+        """
+        settings = self.settings
+        if settings.find_null_threshold:
+            return (squad_metrics.find_null_threshold(self.gold, predictions),
+                    f"the best value of --null_score_diff_threshold on {settings.predict_file}")
+        checkpoint = inference.checkpoint or settings.init_checkpoint
+        if checkpoint and not settings.do_train and not settings.is_given("null_score_diff_threshold"):
+            threshold, path = squad_target.read_null_threshold(checkpoint)
+            if threshold is not None:
+                return threshold, path
+        return settings.null_score_diff_threshold, "--null_score_diff_threshold"
+
+    def _scores_of(self, predictions, texts, threshold):
+        """Returns a dict {name: number}, the content of eval_results.json.
+
+        Args:
+          predictions: list of `Prediction`.
+          texts: {qas_id: the final answer}.
+          threshold: the null threshold with which `texts` were chosen, see --null_score_diff_threshold.
+        """
+        if not self.settings.version_2_with_negative:
+            return squad_metrics.evaluate(self.gold, texts)
+        scores = squad_metrics.evaluate(self.gold, texts, True, squad_answers.null_odds(predictions))
+        return {**scores, "null_score_diff_threshold": threshold}
+
+
+def _remove_scores(path):
+    """Removes the scores of an earlier evaluation from eval_results.json, because they belong to other
+    answers. Later predictions still need the null threshold."""
+    if files.exists(path):
+        kept = {name: value for name, value in files.read_json_object(path).items()
+                if name in ("null_score_diff_threshold", "global_step")}
+        if "null_score_diff_threshold" in kept:
+            files.write_json(path, kept, indent=2)

@@ -61,23 +61,6 @@ def entity_f1(hits, total):
     return 2 * hits / total if hits else 0.0
 
 
-def no_entity_warning(right, predicted):
-    """Returns a warning (str) if an evaluation predicted no entity although the data have entities, otherwise
-    None.
-
-    The accuracy does not show this problem, because most words are outside of entities.
-
-    Args:
-      right, predicted: lists with a list of tags for each sentence.
-    """
-    entities = sum(len(entity_spans(tags)) for tags in right)
-    if not entities or any(entity_spans(tags) for tags in predicted):
-        return None
-    return (f"No entity was predicted, but the data has {entities}. The model does not distinguish entities "
-            "from other words: F1 is 0, and the accuracy is that of a constant prediction. Train longer, or "
-            "with a higher --learning_rate.")
-
-
 def score_table(table):
     """Returns the `prediction_tables.Scored` of a table of words and their tags. Its units are sentences."""
     sentences = {}

@@ -1,17 +1,19 @@
-"""Contains the task of run_ner.py: its flags, its data and its model."""
+"""Contains the task of run_ner.py: its flags, its data, its model and its results."""
 
 import itertools
+import os
 
 from absl import logging
 
 from bertlib.data import faults
 from bertlib.runs import file_names
 from bertlib.runs.input_paths import require_file
-from bertlib.system import terminal
+from bertlib.system import files, terminal
 from bertlib.tasks import head_labels, split_data, task
 from bertlib.tasks.tagging import (
     tagged_json_lines,
     tagging_data,
+    tagging_metrics,
     tagging_target,
     word_splitter,
 )
@@ -27,7 +29,7 @@ _JSON_ENDINGS = tuple(ending + packed for packed in ("", ".gz") for ending in ("
 _SAMPLE_DEFAULTS = {"num_train_epochs": 10.0, "train_batch_size": 16, "learning_rate": 2e-4}
 
 
-class Tagging(task.TaskWithResults):
+class Tagging(task.Task):
     """Tags the words of sentences. The data of a split are a list of `tagging_data.Sentence`.
 
     Attributes:
@@ -38,7 +40,6 @@ class Tagging(task.TaskWithResults):
     """
 
     command, noun, title = "run_ner.py", "sentence", "Entities of the development file"
-    results_class = "bertlib.tasks.tagging.tagging_results.TaggingResults"
     shown = {"eval_f1": "F1", "eval_precision": "precision", "eval_recall": "recall"}
 
     def __init__(self, settings):
@@ -151,6 +152,56 @@ class Tagging(task.TaskWithResults):
     def write_features(self, split, path):
         tagging_data.write_windows(self.windows[split], self.settings.max_seq_length, path,
                                    self.settings.features_cache)
+
+    def predict(self, split, inference):
+        """Predicts the tags of a split. Returns (predictions, scores). `predictions` is a list with a
+        `tagging_data.Prediction` for each sentence. `scores` is None if the split has no tags.
+
+        If the split has tags that the model does not know, the scores have no eval_loss, because an unknown
+        tag has no loss.
+        """
+        file, rows = self.files[split], list(inference.rows())
+        predicted = tagging_data.merge_windows(rows, file.sentences, self.labels, self.scheme)
+        if not file.is_tagged:
+            return predicted, None
+        found = tagging_metrics.score_tags([sentence.tags for sentence in file.sentences],
+                                           [prediction.tags for prediction in predicted])
+        scores = {f"eval_{name}": value for name, value in found.items()}
+        if set(tagging_data.collect_labels(file.sentences)) <= set(self.labels):
+            scores["eval_loss"] = sum(row["loss"] for row in rows) / sum(
+                sum(window.tag_mask) for window in self.windows[split])
+        return predicted, {**scores, "global_step": inference.step}
+
+    def write(self, split, inference):
+        from bertlib.tasks import results
+        from bertlib.tasks.tagging import tagging_report
+        settings, file = self.settings, self.files[split]
+        logging.info("Tagging %d sentences of %s.", len(file.sentences), file.path)
+        predicted, scores = self.predict(split, inference)
+        if split == "test":
+            path = os.path.join(settings.results_dir, file.predictions_name)
+            files.write_text(path, file.add_predictions(predicted))
+            logging.info("%s: the test file with %s.", path, file.where_predicted)
+        if scores:
+            scores = results.write_metrics(settings, split, task.SCORES[split], scores,
+                                           {"labels": _scores_of_types(file.sentences, scores)})
+        # In JSON Lines, the test file with its predictions has the same name, tags and probabilities as the
+        # table.
+        if split == "dev" or f"{task.TABLES[split]}.{settings.predictions_format}" != file.predictions_name:
+            self.write_table(task.TABLES[split], tagging_report.WordRows(file.sentences, predicted))
+        if split == "dev":
+            tags = [prediction.tags for prediction in predicted]
+            results.write_report(self, task.REPORT, "Tagging", scores, file.path,
+                                 tagging_report.write_report, file.sentences, tags)
+
+
+def _scores_of_types(sentences, scores):
+    """Returns {type of an entity: {"precision", "recall", "f1", "support"}}. The support is the number of
+    entities in `sentences`. `scores` are the metrics of `Tagging.predict`."""
+    counts = tagging_data.count_types(sentences)
+    return {kind: {**{metric: scores[f"eval_{metric}_{kind}"] for metric in ("precision", "recall", "f1")},
+                   "support": counts.get(kind, 0)}
+            for kind in sorted(key.removeprefix("eval_f1_") for key in scores if key.startswith("eval_f1_"))}
 
 
 def _labels(settings, train):

@@ -1,0 +1,269 @@
+"""Contains the processor of the user's own data (--train_file, --dev_file and --test_file). It resolves the
+flags of the data, reads the files, and determines the labels."""
+
+from absl import logging
+
+from bertlib.data import columns, row_fields, tables
+from bertlib.runs import file_names, recorded_flags, registry, run_record
+from bertlib.runs.input_paths import require_file
+from bertlib.tasks import head_labels, split_data
+from bertlib.tasks.classification import classification_run, classifier_data, dev_split, row_examples
+
+
+class OwnData(classifier_data.DataProcessor):
+    """The processor of the user's own data. `read` reads all files at once, so the argument `data_dir` of the
+    other methods is ignored.
+
+    Attributes:
+      target: the target of the model, see `text_targets`; after `read`.
+      dev_rows: the `dev_split.DevRows` if --dev_fraction takes the development set out of the training file;
+        after `read`.
+      skipped: list of `faults.Fault`, the lines that --skip_bad_lines left out; after `read`.
+      dialects: {split: `tables.Dialect` for its table of predictions}, after `read`.
+    """
+
+    name = "Own data"
+
+    def __init__(self, settings, suffix):
+        """Resolves the flags of the user's own data. Reads no data.
+
+        Sets flags that were not given: the phases, --output_dir, and the flags whose values are in the record
+        of the training.
+
+        Args:
+          settings: a `Settings`.
+          suffix: suffix of the default --output_dir.
+
+        Raises:
+          ValueError, OSError: flags contradict each other, or a phase has no file.
+        """
+        self._settings, self._files = settings, {}
+        self.target = self.dev_rows = None
+        _resolve_phases(settings, suffix)
+        self._record = settings.trained and settings.trained.record
+        recorded_flags.inherit(settings, *classification_run.TASK_TYPES,
+                               without=("task_name", "dev_fraction"))
+        target_class = registry.find_target(settings.task_type)
+        self.task_type, self.metrics = target_class.name, tuple(target_class.metric_names)[:2]
+        _check_flags(settings, target_class)
+
+    # --- Reading
+
+    def read(self):
+        """Reads and checks the files that the phases need, and determines the labels. Sets --text_column and
+        --label_column if they were not given.
+
+        Raises:
+          ValueError, OSError: a file cannot be used, or the labels are unknown.
+        """
+        settings, target_class = self._settings, registry.find_target(self.task_type)
+        settings.mapped_labels = self._read_label_map() or {}
+        reader = row_examples.create_reader(self.task_type, settings.get,
+                                            recorded_flags.columns_by_name(settings))
+        labels = self._read_files(reader, target_class.is_score)
+        self.target = target_class.of_flags(settings, labels)
+        self.skipped = reader.skipped
+        self.dialects = {split: file.dialect for split, file in self._files.items()}
+        for split, file in self._files.items():
+            # The first file is the largest one. Warnings about the others would repeat its warnings.
+            row_examples.describe(f"{split}, {file.path}", file, self.target,
+                                  warns=file is next(iter(self._files.values())))
+        classification_run.refuse_other_file(settings, "train_file", lambda record: (
+            run_record.describe_examples(split_data.draw_examples(
+                settings, "train", self.get_train_examples(None), split_data.row_digest))
+            == record["train_data"]))
+        if settings.do_train and reader.unused:
+            logging.warning("--label_map=%s: no file of this run contains the labels %s. Compare their "
+                            "spelling with the labels in the files.", settings.label_map,
+                            ", ".join(sorted(reader.unused)))
+
+    def _read_label_map(self):
+        """Returns {old label: new label}: the content of --label_map. Without this flag, it is the content
+        that the training recorded, or None."""
+        settings, record = self._settings, self._record
+        if not settings.label_map:
+            return record and record["settings"].get("mapped_labels")
+        from bertlib.data import label_map
+        return label_map.read(require_file(settings, "label_map"), settings.encoding)
+
+    def _read_files(self, reader, is_score):
+        """Reads the files into `_files`, {split: `row_examples.ExampleFile`}. Returns the labels; None for a
+        regression, `is_score`. `reader` is the `row_examples.ExampleReader`."""
+        def read(flag, needs_labels=True):
+            return reader.read(require_file(settings, flag), needs_labels=needs_labels, known=labels,
+                               is_ordered=is_ordered, find_problem=(
+                                   row_examples.label_checker(labels, source) if labels else None))
+
+        settings, record, found = self._settings, self._record, self._files
+        # Only a file of labels has the order of multi-hot lists. Other labels are sorted.
+        is_ordered = bool(settings.label_file or not settings.do_train and record
+                          and record.get("files", {}).get("label_file"))
+        labels, source = (None, None) if is_score else self._known_labels(reader)
+        takes_out = settings.do_eval and settings.dev_fraction is not None and not settings.dev_file
+        keeps_train = settings.do_train or (settings.do_eval and settings.baseline == "true"
+                                            and settings.train_file)
+        train = read("train_file") if keeps_train or takes_out else None
+        if labels is None and not is_score:
+            if train is None:
+                raise ValueError(f"The labels are unknown: --output_dir={settings.output_dir} contains no "
+                                 "training with labels. Pass the --output_dir of a training, or pass a file "
+                                 "of labels as --label_file.")
+            labels = list(row_examples.count_labels(train.rows))
+            source = f"the labels in --train_file={settings.train_file}"
+        if settings.do_train:
+            row_examples.check_several_labels(train)
+            row_examples.check_distinguishable(labels or (), settings.label_file, train)
+        others = {"dev": read("dev_file")} if settings.do_eval and not takes_out else {}
+        if settings.do_predict:
+            others["test"] = read("test_file", needs_labels=False)
+        for name, found_columns in (("text_column", reader.text), ("label_column", reader.label)):
+            if getattr(settings, name) is None and found_columns:
+                settings.set_default(name, ",".join(map(str, found_columns)))
+        if train is not None:
+            _warn_of_shared_examples(train, others)
+            dev = None
+            if settings.dev_fraction is not None:
+                (train, dev, _), self.dev_rows = dev_split.split_training_file(settings, train)
+            if keeps_train:
+                # The values of all columns are dropped, to save memory. Only tables of predictions need them.
+                found["train"] = train._replace(rows=[row._replace(values=None) for row in train.rows])
+            if takes_out:
+                found["dev"] = dev
+        found.update(others)
+        return labels
+
+    def _known_labels(self, reader):
+        """Returns the labels, if they are known before the training file is read.
+
+        Returns:
+          a pair: the labels in the order of the model's outputs, and a text that names the source of the
+          labels. The pair is (None, None) if the training file determines the labels.
+
+        Raises:
+          ValueError, FileNotFoundError: the file of the labels is missing or has an error.
+        """
+        settings, record = self._settings, self._record
+        if settings.label_file:
+            path = require_file(settings, "label_file")
+            labels = dict.fromkeys(map(reader.map_label, row_examples.read_labels(path)))
+            return list(labels), f"the labels in --label_file={path}"
+        if settings.do_train:
+            return None, None
+        if record and record["labels"]:
+            return record["labels"], f"the labels of the training in {settings.trained.path}"
+        labels = head_labels.labels_of_weights(settings)
+        return labels, f"the labels of the model in {settings.init_checkpoint or settings.output_dir}"
+
+    # --- The methods of a processor
+
+    def get_test_labels(self, data_dir):
+        file = self._files["test"]
+        return [row.label for row in file.rows] if file.is_labelled else None
+
+    def load_examples(self, data_dir, split, set_type=None):
+        if split not in self._files:
+            raise NotImplementedError(f"this run has no --{split}_file.")
+        file = self._files[split]
+        fields_of, examples = row_fields.FieldReader(file.names), []
+        for row in file.rows:
+            examples.append(classifier_data.InputExample(f"{split}-{row.line}", row.text_a, row.text_b,
+                                         self.target.default_label if row.label is None else row.label))
+            if row.values is not None:
+                examples[-1].source = classifier_data.SourceRow(row.line, fields_of(row.values))
+        return examples
+
+
+# --- Flags -----------------------------------------------------------------------------------------------
+
+
+def _resolve_phases(settings, suffix):
+    """Sets the default --output_dir, --dev_fraction of an earlier training, and the phases.
+
+    Raises:
+      ValueError: no flag names a file, a phase has no file, or --dev_fraction contradicts another flag.
+    """
+    _check_files(settings)
+    settings.task_name = classifier_data.OWN_DATA
+    classification_run.resolve_phases_and_directory(
+        settings, next(iter(split_data.list_files(settings).values()))[0], suffix,
+        lambda split: _has_file(settings, split))
+    dev_split.take_fraction(settings)  # a training without an evaluation leaves the same rows out
+    if settings.do_train and settings.dev_file and settings.dev_fraction is not None:
+        logging.warning("The training continues without the rows in %s, also with --dev_file. To train on "
+                        "all rows, train in another --output_dir.", file_names.DEV_ROWS)
+    for split, phase in split_data.PHASES.items():
+        if getattr(settings, phase) and not _has_file(settings, split):
+            other = " or --dev_fraction" if split == "dev" else ""
+            raise ValueError(f"--{split}_file{other} is required with --{phase}=true.")
+
+
+def _check_files(settings):
+    """Raises a ValueError if no flag names a file, or if --dev_fraction contradicts another flag."""
+    if settings.dev_fraction is not None and settings.dev_file:
+        raise ValueError("--dev_file and --dev_fraction exclude each other: the development examples are "
+                         "either in a separate file or taken out of the training file. Leave one of these "
+                         "two flags out.")
+    if settings.dev_fraction is not None and not settings.train_file:
+        raise ValueError("--dev_fraction takes examples out of the training file, so it needs --train_file.")
+    if not split_data.list_files(settings):
+        raise ValueError("--train_file, --dev_file or --test_file is required with your own data. For a "
+                         "known task, pass --task_name instead.")
+
+
+def _has_file(settings, split):
+    """Returns whether flags name the examples of a set. If the run continues a training, sets --dev_fraction
+    to the value in that training; this depends on --do_train."""
+    if split == "dev":
+        dev_split.take_fraction(settings)
+        if settings.dev_fraction is not None:
+            return True
+    return bool(getattr(settings, f"{split}_file"))
+
+
+def _check_flags(settings, target_class):
+    """Raises a ValueError if flags exclude each other. `target_class` is the class of the target."""
+    arguments = columns.column_arguments(settings.get, recorded_flags.columns_by_name(settings))
+    text, label = arguments["text"], arguments["label"] or ()
+    if settings.data_dir is not None:
+        raise ValueError(f"--data_dir={settings.data_dir} is for the known tasks. For your own files, pass "
+                         "--train_file, --dev_file and --test_file instead.")
+    for name in ("label_file", "label_map"):
+        if getattr(settings, name) and target_class.is_score:
+            raise ValueError(f"--{name}: a regression predicts numbers and has no labels. Leave the flag "
+                             "out.")
+    if len(text or ()) > 2:
+        raise ValueError(f"--text_column={settings.text_column} names {len(text)} columns, but an "
+                         "example has only one or two texts. Name one or two columns.")
+    if len(label) > 1 and not target_class.is_multilabel:
+        raise ValueError(f"--label_column={settings.label_column} names several columns, but this run has "
+                         f"--task_type={target_class.name}. Name one column, or pass --task_type=multilabel.")
+    named = [path for [path] in split_data.list_files(settings).values()]
+    if (settings.is_given("delimiter") and arguments["delimiter"] not in (None, "\t")
+            and all(tables.format_from_name(path) == "tsv" for path in named)):
+        raise ValueError(f"--delimiter={settings.delimiter}: the columns of a .tsv file are always separated "
+                         f"by tabs. Leave the flag out, or rename {named[0]} so that its name ends in .csv.")
+    columns.check_header_flag(arguments["header"], None if text is None else [*text, *label],
+                              "--text_column and --label_column")
+
+
+def _warn_of_shared_examples(train, others):
+    """Warns if the training file contains texts with different labels; or if the development file or the test
+    file contains examples of the training file."""
+    trained, contradictions = {}, []
+    for row in train.rows:
+        first = trained.setdefault(dev_split.text_key_of_row(row), row)
+        if first.label != row.label and not isinstance(row.label, float):
+            contradictions.append((first.line, row.line))
+    if contradictions:
+        logging.warning("%s: examples with the same texts as an earlier example, but another label: %d. The "
+                        "lines %d and %d are such a pair. Correct the labels, or remove one of the examples.",
+                        train.path, len(contradictions), *contradictions[0])
+    for name, file in others.items():
+        shared = [row for row in file.rows if dev_split.text_key_of_row(row) in trained]
+        if shared:
+            logging.warning("%s, %s: %d of %d examples have the same texts as examples in --train_file=%s. "
+                            "(Letter case, white space and the order of two texts were ignored.) The first "
+                            "of these examples is in line %d. The metrics will say little about new texts. "
+                            "Remove these examples from one of the two "
+                            "files.", name, file.path, len(shared), len(file.rows), train.path,
+                            shared[0].line)
