@@ -322,9 +322,6 @@ def refused(call, names):
     elif call.name == "tf.saved_model.load" and len(call.args) == 1 and not call.node.keywords:
         yield wrong(call, TENSORFLOW, "in TensorFlow 1, the first arguments are a session and tags",
                     f"`tf.compat.v2.saved_model.load({written(call.first)})`")
-    elif last in ("DEFINE_bool", "DEFINE_boolean") and [
-            getattr(argument, "value", None) for argument in call.args[:2]] == ["use_tpu", True]:
-        yield call.node, TENSORFLOW, "`use_tpu` is true by default: TPUs are not supported", "`False`", True
 
 
 def levels(call, names):

@@ -306,7 +306,7 @@ def sequence_loss_by_example(logits, targets, weights, average_across_timesteps=
       targets: list of integer tensors [B].
       weights: list of float tensors [B].
       average_across_timesteps: whether to divide by the sum of the weights of the sequence.
-      softmax_loss_function: function of (labels, logits) that returns losses [B]. None means cross-entropy.
+      softmax_loss_function: see `sequence_loss`.
       name: name of the ops.
 
     Raises:
@@ -315,12 +315,10 @@ def sequence_loss_by_example(logits, targets, weights, average_across_timesteps=
     if not len(logits) == len(targets) == len(weights):
         raise ValueError("sequence_loss_by_example: logits, targets and weights must have the same length; "
                          f"they have {len(logits)}, {len(targets)} and {len(weights)}.")
-    compute = softmax_loss_function or tf.nn.sparse_softmax_cross_entropy_with_logits
     with tf.name_scope(name, "sequence_loss_by_example"):
-        losses = [compute(labels=target if softmax_loss_function else tf.reshape(target, [-1]), logits=logit)
-                  * weight for logit, target, weight in zip(logits, targets, weights)]
-        total = tf.add_n(losses)
-        return total / (tf.add_n(weights) + 1e-12) if average_across_timesteps else total
+        losses = sequence_loss(*(tf.stack(values, 1) for values in (logits, targets, weights)),
+                               average_across_timesteps, False, softmax_loss_function)
+        return losses if average_across_timesteps else tf.reduce_sum(losses, 1)
 
 
 def sequence_loss_of_lists(logits, targets, weights, average_across_timesteps=True,

@@ -1,7 +1,5 @@
 """Defines the names of tf.contrib.rnn that `tf.nn` lacks. Variable names are those of TensorFlow 1.15."""
 
-import functools
-
 import tensorflow.compat.v1 as tf
 
 from tf1._contrib import layers
@@ -247,7 +245,7 @@ class LSTMBlockCell(tf.nn.rnn_cell.LSTMCell):
     """Implements an LSTM (arXiv:1409.2329): `tf.nn.rnn_cell.LSTMCell` with the arguments of contrib."""
 
     def __init__(self, num_units, forget_bias=1.0, cell_clip=None, use_peephole=False, dtype=None, reuse=None,
-                 name="lstm_cell"):
+                 name="lstm_cell", **kwargs):
         """Creates a cell.
 
         Args:
@@ -259,24 +257,22 @@ class LSTMBlockCell(tf.nn.rnn_cell.LSTMCell):
           dtype: dtype of the inputs. The variables always have the dtype of the inputs.
           reuse: whether to reuse existing variables.
           name: name of the cell, and scope of its variables.
+          kwargs: further arguments of `tf.layers.Layer`.
         """
         limit = cell_clip if cell_clip and cell_clip > 0 else None
         super().__init__(num_units, use_peephole, limit, forget_bias=forget_bias, reuse=reuse, name=name,
-                         dtype=dtype)
+                         dtype=dtype, **kwargs)
 
 
 class LSTMBlockFusedCell(object):
-    """Runs an LSTM over whole sequences in one op. The variables are lstm_fused_cell/kernel and
+    """Runs an `LSTMBlockCell` over whole sequences. The variables are lstm_fused_cell/kernel and
     lstm_fused_cell/bias."""
 
     def __init__(self, num_units, forget_bias=1.0, cell_clip=None, use_peephole=False, reuse=None, dtype=None,
                  name="lstm_fused_cell"):
         """Creates a cell. The arguments are those of `LSTMBlockCell`."""
-        self.num_units = self._num_units = num_units
-        self._forget_bias, self._use_peephole = forget_bias, use_peephole
-        self._reuse, self._name = reuse, name
-        self._cell_clip = -1.0 if cell_clip is None else cell_clip
-        self._dtype, self._scope = dtype, None
+        self.num_units, self._cell = num_units, None
+        self._settings = (num_units, forget_bias, cell_clip, use_peephole, dtype, reuse, name)
 
     def __call__(self, inputs, initial_state=None, dtype=None, sequence_length=None, scope=None):
         """Runs the LSTM over sequences.
@@ -296,38 +292,13 @@ class LSTMBlockFusedCell(object):
         """
         is_list = isinstance(inputs, (list, tuple))
         inputs = tf.stack(inputs) if is_list else tf.convert_to_tensor(inputs)
-        # A second call reuses the variables of the first call. A second cell without a scope gets a new
-        # scope, such as lstm_fused_cell_1.
-        scope = self._scope or scope or (self._name if self._reuse else None)
-        with tf.variable_scope(scope, self._name, reuse=bool(self._scope) or self._reuse) as variables:
-            self._scope = variables
-            outputs, state = self._run(inputs, initial_state, dtype or inputs.dtype, sequence_length)
+        if self._cell is None:
+            self._cell = LSTMBlockCell(*self._settings, _scope=scope)
+            self._cell.build(inputs.shape[1:])  # otherwise, the variables would be in a scope `rnn`
+        initial_state = initial_state if initial_state is None else _StateTuple(*initial_state)
+        outputs, state = tf.nn.dynamic_rnn(self._cell, inputs, sequence_length, initial_state,
+                                           dtype or inputs.dtype, time_major=True)
         return tf.unstack(outputs) if is_list else outputs, state
-
-    def _run(self, inputs, initial_state, dtype, lengths):
-        units, create = self._num_units, functools.partial(tf.get_variable, dtype=self._dtype or dtype)
-        kernel = create("kernel", [_in_depth(inputs) + units, 4 * units])
-        bias = create("bias", [4 * units], initializer=tf.zeros_initializer())
-        none = tf.zeros([units], dtype)
-        peepholes = {f"wc{gate}": create(f"w_{gate}_diag", [units]) if self._use_peephole else none
-                     for gate in "ifo"}
-        steps, batch = tf.shape(inputs)[0], tf.shape(inputs)[1]
-        if initial_state is None:
-            initial_state = [tf.zeros([batch, units], dtype)] * 2
-        lengths = tf.fill([batch], steps) if lengths is None else tf.cast(lengths, tf.int32)
-        result = tf.raw_ops.BlockLSTM(
-            seq_len_max=tf.cast(tf.reduce_max(lengths), tf.int64), x=inputs, cs_prev=initial_state[0],
-            h_prev=initial_state[1], w=kernel, b=bias, forget_bias=self._forget_bias,
-            cell_clip=self._cell_clip, use_peephole=self._use_peephole, **peepholes)
-        inside = tf.transpose(tf.sequence_mask(lengths, steps, dtype))[:, :, tf.newaxis]
-        outputs = result.h * inside
-        outputs.set_shape([*inputs.shape[:2], units])
-        # The final state of a sequence is the state after its last position. If the length of the sequence is
-        # 0, the final state is the initial state.
-        at = tf.stack([lengths, tf.range(batch)], 1)
-        last = [tf.gather_nd(tf.concat([[first], values], 0), at)
-                for first, values in zip(initial_state, (result.cs, outputs))]
-        return outputs, _StateTuple(*last)
 
 
 class TimeReversedFusedRNN(object):

@@ -216,24 +216,27 @@ class _Digest(object):
     """
 
     def __init__(self, graph):
-        self._functions = {function.signature.name: function
-                           for function in graph.as_graph_def().library.function}
+        self._graph = graph.as_graph_def()
+        self._functions = {function.signature.name: function for function in self._graph.library.function}
         self.op_types = set()
-        # The digest of each op and function is computed once, because many ops have the same inputs or call
-        # the same functions.
-        self._op, self._function = functools.cache(self._op), functools.cache(self._function)
+        # The digest of a function is computed once, because many ops call the same functions.
+        self._function = functools.cache(self._function)
 
     def of_iterators(self, handles):
         """Returns a digest, as an int of 63 bits. The digest covers the pipelines of all iterators in
         `handles` together."""
-        makers = [op for handle in handles for op in _consumers(handle.op, "MakeIterator")]
-        digest = _hash([self._op(handle.op) for handle in handles]
-                       + [self._op(op.inputs[0].op) for op in makers])
-        return int(digest, 16) >> 1
+        ends = [op for handle in handles for op in (handle.op, *_consumers(handle.op, "MakeIterator"))]
+        pipelines = tf.graph_util.extract_sub_graph(self._graph, [op.name for op in ends])
+        return int(self._nodes(pipelines.node), 16) >> 1
 
-    def _op(self, op):
-        inputs = [f"{self._op(tensor.op)}:{tensor.value_index}" for tensor in op.inputs]
-        return _hash([self._node(op.node_def), *inputs])
+    def _nodes(self, nodes, arguments=()):
+        """Returns the digest of NodeDefs. `arguments` are the inputs of the function that contains them."""
+        numbers = {node.name: str(number) for number, node in enumerate([*arguments, *nodes])}
+        parts = []
+        for node in nodes:
+            inputs = [text.lstrip("^").split(":", 1) for text in node.input]
+            parts += [self._node(node), *(":".join([numbers[first], *rest]) for first, *rest in inputs)]
+        return _hash(parts)
 
     def _node(self, node):
         """Returns the digest of the type and the attributes of a NodeDef."""
@@ -251,13 +254,7 @@ class _Digest(object):
 
     def _function(self, name):
         function = self._functions[name]
-        numbers = {node.name: str(number)
-                   for number, node in enumerate([*function.signature.input_arg, *function.node_def])}
-        parts = []
-        for node in function.node_def:
-            inputs = [text.lstrip("^").split(":", 1) for text in node.input]
-            parts += [self._node(node), *(":".join([numbers[first], *rest]) for first, *rest in inputs)]
-        return _hash(parts)
+        return self._nodes(function.node_def, function.signature.input_arg)
 
 
 def _hash(parts):
