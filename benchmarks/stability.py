@@ -44,7 +44,7 @@ sys.path.insert(0, results.ROOT)
 from bertlib.reports import (  # noqa: E402 (needs the path above)
     paired_predictions,
     paired_tests,
-    run_rows,  # noqa: E402
+    sweep_runs,  # noqa: E402
 )
 from bertlib.runs.output_directory import OutputDirectory  # noqa: E402
 from bertlib.system import child_processes, files  # noqa: E402
@@ -95,11 +95,11 @@ def as_run(data, setting, seed, status, message, value):
       data: name of the data set.
       setting: name of the setting.
       seed: seed of the training.
-      status: `run_rows.DONE` or `run_rows.DIVERGED`.
+      status: `sweep_runs.DONE` or `sweep_runs.DIVERGED`.
       message: the warning about the results, or "".
       value: the metric; None if the run diverged. In this case, the result has no entry for the metric.
     """
-    failed = status == run_rows.DIVERGED or message.startswith(run_rows.DEGENERATE)
+    failed = status == sweep_runs.DIVERGED or message.startswith(sweep_runs.DEGENERATE)
     values = {} if value is None else {DATA[data][1]: value}
     return {"data": data, "setting": setting, "seed": seed, "failed": failed, **values}
 
@@ -119,10 +119,10 @@ def read_runs(directory, data, setting, seeds):
     runs = []
     for seed in seeds:
         row = found.get(seed)
-        if row is None or row["status"] not in run_rows.NOT_REPEATED:
+        if row is None or row["status"] not in sweep_runs.NOT_REPEATED:
             raise SystemExit(f"{directory}: the run with seed {seed} has not finished. Run the same command "
                              "again.")
-        value = float(row[metric]) if row["status"] == run_rows.DONE else None
+        value = float(row[metric]) if row["status"] == sweep_runs.DONE else None
         runs.append(as_run(data, setting, seed, row["status"], row["message"], value))
     return runs
 
@@ -176,9 +176,9 @@ def train_peer(arguments, data, seeds):
             values = {f"eval_{name}": value for name, value in found.items()}
             os.makedirs(directory, exist_ok=True)
             files.write_text(os.path.join(directory, "eval_results.json"), json.dumps(values))
-        run = run_rows.Run({})
+        run = sweep_runs.Run({})
         results = OutputDirectory(directory).results()
-        run_rows.set_result(run, child_processes.Outcome(run_rows.DONE), results, metric)
+        sweep_runs.set_result(run, child_processes.Outcome(sweep_runs.DONE), results, metric)
         runs.append(as_run(data, HUGGING_FACE, seed, run.status, run.message, run.value(metric)))
     return runs
 

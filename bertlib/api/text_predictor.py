@@ -111,11 +111,9 @@ class TextPredictor:
             if columns:
                 raise TypeError("The argument `text` names columns, but a list of texts or pairs has no "
                                 "columns. Leave `text` out.")
-            # A row that is neither a text nor a tuple is left out of `fields`, because `self(data)` raises an
-            # error for such a row.
-            fields = [dict(zip(self.fields, (row,) if isinstance(row, str) else row)) for row in data
-                      if isinstance(row, str | tuple)]
-            return list(map(tables_of_results.answer_row, fields, self(data)))
+            answers = self(data)  # raises an error if a row is neither a text nor a tuple
+            fields = [dict(zip(self.fields, (row,) if isinstance(row, str) else row)) for row in data]
+            return list(map(tables_of_results.answer_row, fields, answers))
         flags = {"text_column": ",".join(columns)} if columns else {}
         if isinstance(data, list):
             stream = io.BytesIO(data_files.json_lines(data))

@@ -4,7 +4,7 @@ import os
 import re
 from typing import NamedTuple
 
-from bertlib.reports import paired_predictions, paired_tests, run_rows, sweep_directory
+from bertlib.reports import paired_predictions, paired_tests, sweep_directory, sweep_runs
 from bertlib.runs import best_weights, registry
 from bertlib.runs.output_directory import OutputDirectory
 
@@ -57,7 +57,7 @@ def compare(directories, metric=None):
     ended = [sweep.ended_runs() for sweep in sweeps]
     open_runs = [len(sweep.runs) - len(runs) for sweep, runs in zip(sweeps, ended)]
     for directory, runs, count in zip(directories, ended, open_runs):
-        if not any(run.status == run_rows.DONE for run in runs):
+        if not any(run.status == sweep_runs.DONE for run in runs):
             raise ValueError(f"{directory} has no finished run: {len(runs)} failed or diverged, and {count} "
                              "have not ended. Wait for the sweep, or run its command again.")
     name = _choose_metric(metric, [{name for run in runs for name in run.metrics} for runs in ended],
@@ -178,10 +178,10 @@ def _refuse_other_settings(directories, groups, keys):
       groups: for each sweep, {tuple with the values of the settings: value of the metric}.
       keys: names of the settings in the keys of the groups.
     """
-    first, second = ({tuple(text for name, text in zip(keys, key) if name != run_rows.SEED) for key in group}
-                     for group in groups)
+    first, second = ({tuple(text for name, text in zip(keys, key) if name != sweep_runs.SEED)
+                      for key in group} for group in groups)
     if first != second:
-        others = ", ".join(name for name in keys if name != run_rows.SEED)
+        others = ", ".join(name for name in keys if name != sweep_runs.SEED)
         raise ValueError(f"{directories[0]} and {directories[1]} have no runs with the same values of "
                          f"{others}. Compare sweeps in which each setting has either a single value, or "
                          "values that both sweeps have.")

@@ -12,7 +12,7 @@ import os
 from absl import logging
 
 from bertlib.checkpoints import checkpoint_files
-from bertlib.reports import run_rows
+from bertlib.reports import sweep_runs
 from bertlib.runs import file_names
 from bertlib.runs.input_paths import absolute_paths
 from bertlib.system import files
@@ -53,7 +53,7 @@ class SweepDirectory:
         self.base = dict(sorted(base.items()))
         if stored:
             self._check_command(stored)
-            self._runs = {run.name: run for run in map(run_rows.Run, stored["runs"])}
+            self._runs = {run.name: run for run in map(sweep_runs.Run, stored["runs"])}
 
     def _check_command(self, stored):
         """Raises a ValueError if the content of sweep.json belongs to another training command."""
@@ -99,9 +99,9 @@ class SweepDirectory:
         """Returns a run with its stored result. If the output directory of an ended run was removed, the run
         is new."""
         path = self._result_path(run)
-        found = run_rows.Run(**files.read_json_object(path)) if files.exists(path) else run
-        is_removed = found.status in run_rows.NOT_REPEATED and not files.is_directory(self.output_dir(run))
-        return run_rows.Run(run.settings) if is_removed else found
+        found = sweep_runs.Run(**files.read_json_object(path)) if files.exists(path) else run
+        is_removed = found.status in sweep_runs.NOT_REPEATED and not files.is_directory(self.output_dir(run))
+        return sweep_runs.Run(run.settings) if is_removed else found
 
     def store(self, run):
         """Stores the result of a run."""
@@ -113,7 +113,7 @@ class SweepDirectory:
     def ended_runs(self):
         """Returns the list of the runs that have ended, including failed runs."""
         return [run for run in map(self.load, self.runs)
-                if run.status not in (run_rows.NEW, run_rows.RUNNING)]
+                if run.status not in (sweep_runs.NEW, sweep_runs.RUNNING)]
 
     def write_table(self):
         """Writes sweep.csv, with a row for each run that has ended."""
@@ -141,10 +141,10 @@ class SweepDirectory:
         """
         if keep == "all":
             return
-        ended = [run for run in self.ended_runs() if run.status in run_rows.NOT_REPEATED]
+        ended = [run for run in self.ended_runs() if run.status in sweep_runs.NOT_REPEATED]
         kept = None
         if keep == "best":
-            ranked = list(map(self.output_dir, run_rows.by_rank(ended, metric)))
+            ranked = list(map(self.output_dir, sweep_runs.by_rank(ended, metric)))
             kept = next((path for path in ranked if _list_checkpoints(path)), None)
             if ranked and kept != ranked[0]:
                 _warn_once(f"{ranked[0]} is the best run by {metric}, but it has no checkpoint. " + (

@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import math
 
-from bertlib.reports.run_rows import Run
+from bertlib.reports.sweep_runs import Run
 
 _MAX_RUNS = 10_000
 

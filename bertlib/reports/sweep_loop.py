@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bertlib.reports import recorded_inputs, run_rows, sweep_directory, sweep_page
+from bertlib.reports import recorded_inputs, sweep_directory, sweep_page, sweep_runs
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import child_command, child_jobs, child_processes, files, locks, terminal
 
@@ -40,7 +40,7 @@ def run(sweep, directory, runs):
     Args:
       sweep: a `Sweep`.
       directory: the `sweep_directory.SweepDirectory`.
-      runs: list of `run_rows.Run`, the runs of the grid.
+      runs: list of `sweep_runs.Run`, the runs of the grid.
 
     Returns:
       the number of runs in `runs` that failed.
@@ -53,7 +53,7 @@ def run(sweep, directory, runs):
     files.make_directories(directory.path)
     lock = os.path.join(directory.path, "children.lock")
     with locks.lock_directory(directory.path), child_jobs.no_other_children(lock) as descriptor:
-        missing = [each for each in runs if directory.load(each).status not in run_rows.NOT_REPEATED]
+        missing = [each for each in runs if directory.load(each).status not in sweep_runs.NOT_REPEATED]
         if missing:
             recorded_inputs.check_unchanged(map(directory.output_dir, directory.runs))
         else:
@@ -69,20 +69,20 @@ def run(sweep, directory, runs):
             left -= 1
             _log(sweep, directory, _record(sweep, directory, each, child, log_start), left)
             _write_results(sweep, directory)
-    for best in run_rows.by_rank(directory.ended_runs(), sweep.metric)[:1]:
+    for best in sweep_runs.by_rank(directory.ended_runs(), sweep.metric)[:1]:
         logging.info("The best run by %s: %s.", sweep.metric, directory.output_dir(best))
-    return sum(directory.load(each).status == run_rows.FAILED for each in runs)
+    return sum(directory.load(each).status == sweep_runs.FAILED for each in runs)
 
 
 def _prepare(sweep, directory, each):
     """Stores that a run is about to start. Returns (the run's command, the path of its log)."""
     before, log = directory.load(each), directory.log(each)
     seconds = before.seconds
-    if before.status == run_rows.RUNNING and os.path.exists(log):
+    if before.status == sweep_runs.RUNNING and os.path.exists(log):
         # The sweep was killed during this run, so it is unknown when the run ended. The run ended shortly
         # after the last change of its log. So the time of this change is used.
         seconds += max(0.0, os.path.getmtime(log) - before.started)
-    directory.store(run_rows.Run(each.settings, run_rows.RUNNING, seconds=seconds, started=time.time()))
+    directory.store(sweep_runs.Run(each.settings, sweep_runs.RUNNING, seconds=seconds, started=time.time()))
     flags = [f"--{name}={value}" for name, value in each.settings.items()]
     if sweep.shares_features:
         flags.append(f"--features_cache={directory.features_cache}")
@@ -100,11 +100,11 @@ def _record(sweep, directory, ended, child, log_start):
         else:
             results = OutputDirectory(directory.output_dir(ended)).read_results()
             complete = [directory.output_dir(each) for each in directory.ended_runs()
-                        if each.status in run_rows.NOT_REPEATED]
+                        if each.status in sweep_runs.NOT_REPEATED]
             recorded_inputs.check_equal([*complete, directory.output_dir(ended)])
     except (OSError, ValueError) as problem:
         outcome = child_processes.Outcome("failed", 1, str(problem))
-    run_rows.set_result(found, outcome, results, sweep.metric)
+    sweep_runs.set_result(found, outcome, results, sweep.metric)
     directory.store(found)
     return found
 
@@ -130,7 +130,7 @@ def _write_results(sweep, directory):
       ValueError: a finished run has no value of the metric, so the runs have no ranks.
     """
     for each in directory.ended_runs():
-        if each.status == run_rows.DONE and sweep.metric not in each.metrics:
+        if each.status == sweep_runs.DONE and sweep.metric not in each.metrics:
             raise ValueError(f"--metric={sweep.metric}: the runs have no such metric. Pass one of their "
                              f"metrics: {', '.join(sorted(each.metrics))}. Finished runs are not repeated.")
 
@@ -151,11 +151,11 @@ def _log(sweep, directory, each, left):
     ended = directory.ended_runs()
     value, result = each.value(sweep.metric), each.status
     if value is not None:
-        ranked = run_rows.by_rank(ended, sweep.metric)
-        rank = run_rows.ranks(ranked, sweep.metric)[value]
+        ranked = sweep_runs.by_rank(ended, sweep.metric)
+        rank = sweep_runs.ranks(ranked, sweep.metric)[value]
         result = f"{sweep.metric} {value:.6g}, rank {rank} of {len(ranked)}"
     result += f". {each.message}" if each.message else "."
-    times = [other.seconds for other in ended if other.status == run_rows.DONE]
+    times = [other.seconds for other in ended if other.status == sweep_runs.DONE]
     rest = f" {terminal.counted(left, 'run')} to go"
     if times and left:
         seconds = sum(times) / len(times) * -(-left // len(sweep.slots))

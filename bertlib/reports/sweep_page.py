@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bertlib.reports import charts, report_page, run_rows
+from bertlib.reports import charts, report_page, sweep_runs
 from bertlib.runs import best_weights
 from bertlib.system import files
 
@@ -16,24 +16,24 @@ def write_page(path, ended, metric, planned, script, base):
 
     Args:
       path: the file.
-      ended: list of `run_rows.Run`, the runs that have ended.
+      ended: list of `sweep_runs.Run`, the runs that have ended.
       metric: name of the metric.
       planned: number of all runs of the sweep.
       script: name of the training command.
       base: {flag: value as text}, the flags that all runs share.
     """
-    ranked = run_rows.by_rank(ended, metric)
+    ranked = sweep_runs.by_rank(ended, metric)
     settings = list(dict.fromkeys(name for run in ended for name in run.settings))
-    ranks = run_rows.ranks(ranked, metric)
+    ranks = sweep_runs.ranks(ranked, metric)
     is_lower_better = best_weights.is_lower_better(metric)
-    expected = list(enumerate(run_rows.expected_best([run.value(metric) for run in ranked], is_lower_better),
-                              1))
+    values = [run.value(metric) for run in ranked]
+    expected = list(enumerate(sweep_runs.expected_best(values, is_lower_better), 1))
     files.write_text(path, report_page.render("sweep.html", {
         "title": f"Sweep of {script}: {metric}", "charts": charts, "most_groups": _MAX_STRIPS,
         "runs": ended, "planned": planned, "metric": metric, "is_lower_better": is_lower_better,
         "best": ranked and f"{ranked[0].value(metric):.6g}: " + "; also ".join(
             _describe(run.settings) for run in ranked if ranks[run.value(metric)] == 1),
-        "statuses": (run_rows.DONE, run_rows.DIVERGED, run_rows.FAILED),
+        "statuses": (sweep_runs.DONE, sweep_runs.DIVERGED, sweep_runs.FAILED),
         "by_setting": _by_setting(ranked, settings, metric),
         "by_seed": _by_seed(ranked, settings, metric, is_lower_better),
         "expected": expected,
@@ -51,7 +51,7 @@ def _describe(settings, has_seed=True):
     """Returns settings as text, with or without the seed. A browser may begin a new line after each setting,
     but not within one."""
     return ", ".join(f"{name}\u00a0{value}" for name, value in settings.items()
-                     if has_seed or name != run_rows.SEED)
+                     if has_seed or name != sweep_runs.SEED)
 
 
 def _strips(runs, label_of, metric):
@@ -69,7 +69,7 @@ def _by_setting(ranked, settings, metric):
     found = []
     for name in settings:
         strips = _strips(ranked, lambda run, name=name: run.settings.get(name, "not in the grid"), metric)
-        if len(strips) > 1 and name != run_rows.SEED:
+        if len(strips) > 1 and name != sweep_runs.SEED:
             found.append((name, sorted(strips, key=lambda strip: _order(strip[0]))))
     return found
 
@@ -86,7 +86,7 @@ def _by_seed(ranked, settings, metric, is_lower_better):
     """Returns (strips, rows of the table) of the runs that differ only in their seed, the best mean first.
     The lists are empty if no two runs differ only in their seed."""
     strips = _strips(ranked, lambda run: _describe(run.settings, has_seed=False) or "all runs", metric)
-    if run_rows.SEED not in settings or all(len(values) == 1 for _, values in strips):
+    if sweep_runs.SEED not in settings or all(len(values) == 1 for _, values in strips):
         return [], []
     strips.sort(key=lambda strip: np.mean(strip[1]) * (1 if is_lower_better else -1))
     return strips, [[label, len(values), float(np.mean(values)),

@@ -14,7 +14,7 @@ from sklearn import metrics
 
 from bertlib.commands import compare_results
 
-from bertlib.reports import paired_predictions, paired_sweeps, run_rows, sweep_directory
+from bertlib.reports import paired_predictions, paired_sweeps, sweep_directory, sweep_runs
 
 CHANCE = np.random.default_rng(3)
 LABELS = ["no", "yes"]
@@ -226,15 +226,15 @@ def write_sweep(name, settings, runs, flags=None, **described):
       flags: {flag: value}, the flags of all runs.
     """
     sweep = sweep_directory.SweepDirectory(name, "run_classifier.py", flags or {})
-    added = [run_rows.Run({setting: str(values[setting]) for setting in settings}) for values in runs]
+    added = [sweep_runs.Run({setting: str(values[setting]) for setting in settings}) for values in runs]
     pathlib.Path(name).mkdir()
     sweep.add(added)
     for run, values in zip(added, runs):
         output = pathlib.Path(name, "runs", run.name)
         output.mkdir()
         record(output, **described)
-        sweep.store(run_rows.Run(
-            run.settings, run_rows.FAILED if None in values.values() else run_rows.DONE,
+        sweep.store(sweep_runs.Run(
+            run.settings, sweep_runs.FAILED if None in values.values() else sweep_runs.DONE,
             {metric: value for metric, value in values.items() if metric not in settings}))
     return name
 
@@ -306,15 +306,15 @@ def test_sweeps_are_paired_by_their_settings():
 def test_a_sweep_with_runs_that_have_not_ended_is_called_unfinished():
     a, b = sweep("a", 2e-5, [0.7, 0.8, 0.9]), sweep("b", 5e-5, [0.7, 0.9, 0.9], failed={1})
     opened = sweep_directory.SweepDirectory(b)
-    opened.store(run_rows.Run(opened.runs[0].settings, run_rows.RUNNING))
+    opened.store(sweep_runs.Run(opened.runs[0].settings, sweep_runs.RUNNING))
     assert "b has no finished run: " not in refused(a, b)
-    opened.add([run_rows.Run({"learning_rate": "5e-05", "seed": "0.0"})])
-    opened.store(run_rows.Run(opened.runs[1].settings, run_rows.DONE, {"eval_loss": 1}))
+    opened.add([sweep_runs.Run({"learning_rate": "5e-05", "seed": "0.0"})])
+    opened.store(sweep_runs.Run(opened.runs[1].settings, sweep_runs.DONE, {"eval_loss": 1}))
     lines = compare(a, b, metric="loss")["conclusion"]
     assert lines[-1].startswith("b is unfinished: 2 of 4 runs have not ended. ")
     for run in opened.runs:
-        opened.store(run_rows.Run(run.settings, run_rows.FAILED))
-    opened.store(run_rows.Run(opened.runs[0].settings, run_rows.RUNNING))
+        opened.store(sweep_runs.Run(run.settings, sweep_runs.FAILED))
+    opened.store(sweep_runs.Run(opened.runs[0].settings, sweep_runs.RUNNING))
     assert refused(a, b).startswith("b has no finished run: 3 failed or diverged, and 1 have not ended. ")
 
 

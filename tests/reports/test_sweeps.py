@@ -16,7 +16,7 @@ import model_directories
 import numpy as np
 import pytest
 
-from bertlib.reports import run_rows, sweep_directory, sweep_grid, sweep_loop, sweep_page
+from bertlib.reports import sweep_directory, sweep_grid, sweep_loop, sweep_page, sweep_runs
 from bertlib.runs import best_weights, vocabularies
 from bertlib.system import child_command, child_jobs, child_processes, gpu_libraries, locks
 
@@ -134,17 +134,17 @@ def test_each_run_has_a_row_and_only_the_best_keeps_its_weights(directory, caplo
     ({"m": 0.3, "eval_confusion_matrix": [[1, 4], [3, 2]]}, "finished", "3 of 10 predictions are right"),
     ({"m": 0.9, "eval_confusion_matrix": [[5, 0], [1, 4]]}, "finished", "")])
 def test_the_results_of_a_run_decide_its_status(results, status, message):
-    run = run_rows.Run({})
-    run_rows.set_result(run, child_processes.Outcome("finished", 0, ""), results, "m")
+    run = sweep_runs.Run({})
+    sweep_runs.set_result(run, child_processes.Outcome("finished", 0, ""), results, "m")
     assert run.status == status and message in run.message and bool(message) == bool(run.message)
 
 
 @pytest.mark.parametrize("value", ["/data/" + "好" * 80 + "/train.tsv", "é" * 149])
 def test_a_long_value_in_any_script_is_the_name_of_a_directory(value):
-    names = {run_rows.Run({"train_file": value + end}).name for end in "ab"}
+    names = {sweep_runs.Run({"train_file": value + end}).name for end in "ab"}
     assert len(names) == 2 and all(len(f"{name}.json.partial".encode()) <= 255 for name in names)
     # The names of other runs are those of earlier versions.
-    assert run_rows.Run({"b": "好" * 40, "a": "1"}).name == "a=1.b=" + "好" * 40
+    assert sweep_runs.Run({"b": "好" * 40, "a": "1"}).name == "a=1.b=" + "好" * 40
 
 
 def test_runs_with_other_examples_another_module_or_another_vocabulary_are_not_compared(directory, data):
@@ -328,28 +328,28 @@ def test_samples_depend_on_the_content_of_the_grid_and_the_seed():
 def test_expected_best_is_the_mean_over_all_draws(lower):
     values = [0.3, 0.9, 0.5, 0.5]
     best = min if lower else max
-    for count, expected in enumerate(run_rows.expected_best(values, lower), 1):
+    for count, expected in enumerate(sweep_runs.expected_best(values, lower), 1):
         draws = itertools.product(values, repeat=count)
         assert expected == pytest.approx(np.mean([best(draw) for draw in draws]))
 
 
 def test_equal_values_have_the_same_rank():
-    runs = [run_rows.Run({}, run_rows.DONE, {"m": value}) for value in (0.5, 0.7, 0.5, None, 0.4)]
-    assert run_rows.ranks(run_rows.by_rank(runs, "m"), "m") == {0.7: 1, 0.5: 2, 0.4: 4}
+    runs = [sweep_runs.Run({}, sweep_runs.DONE, {"m": value}) for value in (0.5, 0.7, 0.5, None, 0.4)]
+    assert sweep_runs.ranks(sweep_runs.by_rank(runs, "m"), "m") == {0.7: 1, 0.5: 2, 0.4: 4}
 
 
 @pytest.mark.parametrize("metric, is_lower", [
     ("loss", True), ("perplexity", True), ("eval_rmse", True), ("f1", False), ("eval_lossless", False),
     ("eval_recall_loss", False)])
 def test_of_losses_and_errors_the_lower_value_is_better(metric, is_lower):
-    runs = [run_rows.Run({}, run_rows.DONE, {metric: value}) for value in (0.5, 0.25)]
-    assert run_rows.by_rank(runs, metric)[0].value(metric) == (0.25 if is_lower else 0.5)
+    runs = [sweep_runs.Run({}, sweep_runs.DONE, {metric: value}) for value in (0.5, 0.25)]
+    assert sweep_runs.by_rank(runs, metric)[0].value(metric) == (0.25 if is_lower else 0.5)
     assert best_weights.choose_best(metric, [(1, 0.5), (2, 0.25)])[0] == (2 if is_lower else 1)
 
 
 def test_the_page_names_ties(tmp_path):
     """The ranks come first."""
-    runs = [run_rows.Run({"learning_rate": rate, "seed": "12345678"}, run_rows.DONE, {"m": value})
+    runs = [sweep_runs.Run({"learning_rate": rate, "seed": "12345678"}, sweep_runs.DONE, {"m": value})
             for rate, value in (("2e-05", 0.5), ("3e-05", 0.75), ("5e-05", 0.75))]
     sweep_page.write_page(str(tmp_path / "page.html"), runs, "m", 3, "train.py", {})
     page = (tmp_path / "page.html").read_text().replace("\u00a0", " ")

@@ -17,7 +17,7 @@ DIGESTS = {
     "bertlib/system/fingerprints.py": "all that is stored and compared",
     "bertlib/graph/randomness.py": "the choice of random numbers",
     "bertlib/reports/sweep_grid.py": "the choice of runs",
-    "bertlib/reports/run_rows.py": "names of directories",
+    "bertlib/reports/sweep_runs.py": "names of directories",
     "bertlib/api/data_files.py": "names of files", "bertlib/system/files.py": "names of files",
     "bertlib/graph/native.py": "names of compiled libraries", "bertlib/system/cluster.py": "a secret key",
     "bertlib/checkpoints/hub_module.py": "names of TensorFlow Hub", "bertlib/serving/http_app.py": "a header",
