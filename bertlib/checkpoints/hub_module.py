@@ -177,7 +177,7 @@ class Module(object):
         self._scope = _unused_scope(name)
         with tf.name_scope(_parent_name_scope(self._scope)), tf.control_dependencies(None):
             variables, self._state = self._create_state()
-        self._variable_map = _variables_by_name(variables)
+        self._variable_map = self._variables_by_name(variables)
         self._start_from_checkpoint()
 
     # --- State
@@ -201,6 +201,14 @@ class Module(object):
             part, clear_devices=True, import_scope=os.path.basename(self._scope)) or {}
         return variables, {f"{name}:0": self._graph.as_graph_element(f"{self._scope}/{name}:0")
                            for name in state}
+
+    def _variables_by_name(self, imported):
+        """Returns {name in the module: variable}.
+
+        Args:
+          imported: {name of the variable's tensor in the module: variable}.
+        """
+        return {_node_name(name): variable for name, variable in imported.items()}
 
     def _start_from_checkpoint(self):
         if not self._variable_map:
@@ -436,26 +444,6 @@ def _parent_name_scope(scope):
     name ends in "/", so that `tf.name_scope` enters the existing name scope instead of creating a new one."""
     outer = os.path.dirname(scope)
     return f"{outer}/" if outer else ""
-
-
-def _variables_by_name(imported):
-    """Returns {name in the module: variable, or list of the parts of a partitioned variable}.
-
-    Args:
-      imported: {name of the variable's tensor in the module: variable or part}.
-    """
-    variables, parts = {}, {}
-    for key, variable in imported.items():
-        name = _node_name(key)
-        definition = variable.to_proto()
-        if definition.HasField("save_slice_info_def"):
-            offset = tuple(definition.save_slice_info_def.var_offset)
-            parts.setdefault(os.path.dirname(name), []).append((offset, variable))
-        else:
-            variables[name] = variable
-    variables.update({name: [variable for _, variable in sorted(pieces, key=lambda pair: pair[0])]
-                      for name, pieces in parts.items()})
-    return variables
 
 
 def _feed_tensors(signature, infos, inputs):

@@ -1,4 +1,4 @@
-"""Sums and gathers tensors over all replicas with TensorFlow's collective ops.
+"""Sums tensors over all replicas with TensorFlow's collective ops.
 
 The ops request NCCL, NVIDIA's communication library. TensorFlow uses NCCL if all replicas compute on GPUs;
 otherwise it uses rings over gRPC. NCCL has not been tested with this code.
@@ -35,7 +35,7 @@ _server = None
 
 
 class AllReduce:
-    """Adds ops to a training graph. These ops sum or gather tensors over all replicas.
+    """Adds ops to a training graph. These ops sum tensors over all replicas.
 
     Attributes:
       num_replicas: number of replicas.
@@ -97,17 +97,13 @@ class AllReduce:
         The sums of a graph run one after the other, in the order in which this method was called. All
         replicas must call it in the same order.
         """
-        return self._run_after_previous(self.reduce, tensor)
+        return self.run_after_previous(self.reduce, tensor)
 
     def reduce(self, tensor):
         """Adds the op of `sum`."""
-        return tf.raw_ops.CollectiveReduceV2(input=tensor, merge_op="Add", final_op="Id", **self._options())
+        return tf.raw_ops.CollectiveReduceV2(input=tensor, merge_op="Add", final_op="Id", **self.options())
 
-    def gather(self, tensor):
-        """Adds an op that concatenates the tensors of all replicas, which must have the same shape."""
-        return tf.raw_ops.CollectiveGatherV2(input=tensor, **self._options())
-
-    def _options(self):
+    def options(self):
         """Returns the arguments of a collective op that are the same for all ops, except the key."""
         # No timeout is set: with a timeout, TensorFlow would start a thread for each sum, and this thread
         # would sleep until the timeout is over. A timeout is not needed, because `replica_group` detects
@@ -115,7 +111,8 @@ class AllReduce:
         return dict(group_size=self.num_replicas, group_key=1, instance_key=next(self._keys),
                     ordering_token=[], communication_hint="nccl")
 
-    def _run_after_previous(self, collect, tensor):
+    def run_after_previous(self, collect, tensor):
+        """Returns collect(tensor), the output of a collective op; for the order of the ops, see `sum`."""
         # An op outside of a tf.cond cannot wait for an op inside of this tf.cond. So each context has a
         # separate list of ops, and an op waits only for the last op of its own list. There is one list for
         # the ops outside of any tf.cond, and one list for each branch.
@@ -136,10 +133,6 @@ class AllReduce:
         total = self.sum(tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0))
         pieces = tf.split(total, [tensor.shape.num_elements() for tensor in tensors])
         return [tf.reshape(piece, tensor.shape) for piece, tensor in zip(pieces, tensors)]
-
-    def gather_in_order(self, tensor):
-        """Returns the concatenation of the tensors of all replicas; for the order, see `sum`."""
-        return self._run_after_previous(self.gather, tensor)
 
     def sum_variables(self, pairs):
         """Adds ops that replace the values of variables by their sums over all replicas.

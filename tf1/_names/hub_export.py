@@ -238,6 +238,20 @@ class Module(hub_module.Module):
             variable.op.name.removeprefix(f"{self._scope}/"): value
             for variable, value in zip(variables, session.run(variables))})
 
+    def _variables_by_name(self, imported):
+        """Returns {name in the module: variable, or list of the parts of a partitioned variable}."""
+        variables, parts = {}, {}
+        for name, variable in super()._variables_by_name(imported).items():
+            definition = variable.to_proto()
+            if definition.HasField("save_slice_info_def"):
+                offset = tuple(definition.save_slice_info_def.var_offset)
+                parts.setdefault(os.path.dirname(name), []).append((offset, variable))
+            else:
+                variables[name] = variable
+        variables.update({name: [variable for _, variable in sorted(pieces, key=lambda pair: pair[0])]
+                          for name, pieces in parts.items()})
+        return variables
+
     def _start_from_checkpoint(self):
         if not getattr(self._spec, "is_new", False):  # the weights of a new module come from its initializers
             super()._start_from_checkpoint()

@@ -18,7 +18,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.graph import collectives
 from bertlib.system import replica_group
 from tf1._names.namespace import Namespace
-from tf1._replicas import followers, strategies
+from tf1._replicas import followers, session_exchange, strategies
 from tf1._replicas.horovod_mode import script_divides_work
 
 _thread = threading.local()
@@ -100,7 +100,10 @@ def gather_slices(all_reduce, slices):
       all_reduce: the `collectives.AllReduce`.
       slices: tf.IndexedSlices.
     """
-    gather, values, indices = all_reduce.gather_in_order, slices.values, tf.cast(slices.indices, tf.int64)
+    def gather(tensor):
+        return all_reduce.run_after_previous(functools.partial(session_exchange.gather, all_reduce), tensor)
+
+    values, indices = slices.values, tf.cast(slices.indices, tf.int64)
     if values.shape[0] is not None:
         values, indices = gather(values), gather(indices)
     else:

@@ -33,6 +33,18 @@ class SessionAllReduce(collectives.AllReduce):
         return result
 
 
+def gather(all_reduce, tensor):
+    """Adds an op that concatenates the tensors of all replicas, which must have the same shape.
+
+    Args:
+      all_reduce: the `collectives.AllReduce`.
+      tensor: the tensor of this replica.
+    """
+    if isinstance(all_reduce, SessionAllReduce):
+        return all_reduce.gather(tensor)
+    return tf.raw_ops.CollectiveGatherV2(input=tensor, **all_reduce.options())
+
+
 def of_graph(group):
     """Returns the `AllReduce` of the current graph. If the Estimator has not created one, this function
     does."""
