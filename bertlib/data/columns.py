@@ -13,7 +13,7 @@ import unicodedata
 from absl import logging
 
 from bertlib.data import header_rows, tables
-from bertlib.data.tables import BadRow, RowError
+from bertlib.data.tables import RowError
 from bertlib.system import terminal
 
 # To decide whether the first row is a header row, it is compared with this number of later rows.
@@ -280,13 +280,13 @@ class TextRow(NamedTuple):
       line: number of the row's first line.
       values: list of the values in the file; in JSON Lines, a dict. None if the row could not be split.
       texts: tuple of the texts; empty if the row has a problem.
-      bad: a `BadRow` that describes the problem of the row, or None.
+      bad: the `RowError` of the row, or None.
     """
 
     line: int
     values: object
     texts: tuple = ()
-    bad: BadRow | None = None
+    bad: RowError | None = None
 
     @property
     def problem(self):
@@ -376,12 +376,12 @@ class TextFile:
         self.dialect = table.dialect
         rows, without_texts = _drop_last_blanks(table), []
         for line, row in rows:
-            if isinstance(row, BadRow):
-                if "quote" in row.kind and self._reader.delimiter is None:
-                    row = row._replace(problem=row.problem + _OTHER_DELIMITER)
+            if isinstance(row, RowError):
                 if table.delimiter and row.kind != "blank line":
-                    raise RowError(line, f"{row.problem} Line {line} determines the columns, so "
-                                   f"--skip_bad_lines=true cannot leave it out. Correct line {line}.")
+                    is_guessed = "quote" in row.kind and self._reader.delimiter is None
+                    raise RowError(line, f"{row.problem}{_OTHER_DELIMITER * is_guessed} Line {line} "
+                                   "determines the columns, so --skip_bad_lines=true cannot leave it out. "
+                                   f"Correct line {line}.")
                 yield TextRow(line, None, bad=row)
             elif isinstance(row, dict):
                 found = self._read_object(line, row)
@@ -405,7 +405,7 @@ class TextFile:
                          "semicolons.", self.path)
         is_checked = tables.is_utf8(self._reader.encoding)
         for line, row in itertools.chain(head[has_header:], rows):
-            if isinstance(row, BadRow):
+            if isinstance(row, RowError):
                 yield TextRow(line, None, bad=row)
                 continue
             is_checked = is_checked or self._warn_of_utf8(line, row)
@@ -535,8 +535,8 @@ class TextFile:
         if len(row) != place.width:
             advice = "" if place.delimiter == "\t" else (
                 f" A text with {place.delimiter!r} has to be in quotes.{_OTHER_DELIMITER}")
-            return TextRow(line, row, bad=BadRow(
-                f"the row has {terminal.counted(len(row), 'column')}, but line {place.line} has "
+            return TextRow(line, row, bad=RowError(
+                line, f"the row has {terminal.counted(len(row), 'column')}, but line {place.line} has "
                 f"{place.width}; all rows must have the same number of columns.{advice}", "wrong width"))
         return self._read_texts(line, row)
 
@@ -554,7 +554,7 @@ class TextFile:
             except RowError as error:
                 if not is_chosen:
                     self.place = None
-                return TextRow(line, row, bad=BadRow(error.problem, "missing text"))
+                return TextRow(line, row, bad=RowError(line, error.problem, "missing text"))
         return self._read_texts(line, row)
 
     def _read_texts(self, line, row):
@@ -564,15 +564,15 @@ class TextFile:
             texts = [value if self._reader.takes_lists and isinstance(value, list) else
                      value_to_text(line, value, "the text") for value in values]
         except RowError as error:
-            return TextRow(line, row, bad=BadRow(error.problem, "missing text"))
+            return TextRow(line, row, bad=RowError(line, error.problem, "missing text"))
         empty = [isinstance(text, str) and is_blank(text) for text in texts]
         if not any(empty):
             return TextRow(line, row, tuple(texts))
         where, names = self.text_places[empty.index(True)], self.place.names
         name = names[where] if names and not self.place.is_json else where
         which = "" if len(texts) == 1 else f" in column {name + 1 if isinstance(name, int) else name}"
-        return TextRow(line, row, bad=BadRow(f"the text{which} is empty; complete the row or remove it.",
-                                             "empty text"))
+        return TextRow(line, row, bad=RowError(
+            line, f"the text{which} is empty; complete the row or remove it.", "empty text"))
 
 
 def _in_words(sets):
@@ -581,13 +581,13 @@ def _in_words(sets):
 
 
 def _drop_last_blanks(rows):
-    """Yields the rows of a table. A blank row becomes a `BadRow`; blank rows at the end are left out."""
+    """Yields the rows of a table. A blank row becomes a `RowError`; blank rows at the end are left out."""
     blank = None
     for line, row in rows:
         if not row:
             blank = blank or line
             continue
         for number in range(blank or line, line):
-            yield number, BadRow("the line is blank; remove it.", "blank line")
+            yield number, RowError(number, "the line is blank; remove it.", "blank line")
         blank = None
         yield line, row

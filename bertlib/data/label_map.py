@@ -29,8 +29,8 @@ def read(path, encoding="utf-8"):
     found, lines = {}, {}
     with tables.open_table(path) as stream, tables.name_file_in_errors(path):
         for line, row in tables.Table(stream, input_format, encoding=encoding):
-            if isinstance(row, tables.BadRow):
-                raise RowError(line, row.problem)
+            if isinstance(row, RowError):
+                raise row
             values = [value.strip() for value in row]
             if not values or not lines and ",".join(values).lower() == _HEADER:
                 continue

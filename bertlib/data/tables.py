@@ -1,7 +1,7 @@
 """Reads rows of comma-separated, semicolon-separated or tab-separated values, and of JSON Lines.
 
 All commands read rows with this module, from a file or from a pipe. The readers yield a row as soon as the
-last line of the row has been read. For a row that cannot be read, the readers yield a `BadRow`.
+last line of the row has been read. Instead of a row that cannot be read, the readers yield a `RowError`.
 """
 
 import codecs
@@ -42,35 +42,20 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_LINES = 1000
 
 
-class BadRow(NamedTuple):
-    """Describes a row or a line that cannot be read. The readers yield this object instead of the row.
-
-    Attributes:
-      problem: a sentence for the error message.
-      kind: see `faults.Fault`.
-      text: the text of the line; characters that cannot be decoded are replaced.
-    """
-
-    problem: str
-    kind: str
-    text: str = ""
-
-
 class RowError(ValueError):
     """The error for a problem in a row of a file. The message names the line, and `name_file_in_errors` adds
-    the name of the file.
+    the name of the file. The readers do not raise this error for a row that cannot be read, but yield it.
 
     Attributes:
       line: number of the line, from 1.
       problem: a sentence that describes the problem.
       kind: see `faults.Fault`; None if the problem is not in a single row.
+      text: the text of the line, if the row cannot be read; characters that cannot be decoded are replaced.
     """
 
-    def __init__(self, line, problem, kind=None):
+    def __init__(self, line, problem, kind=None, text=""):
         super().__init__(f"line {line}: {problem}")
-        self.line = line
-        self.problem = problem
-        self.kind = kind
+        self.line, self.problem, self.kind, self.text = line, problem, kind, text
 
 
 @contextlib.contextmanager
@@ -179,7 +164,7 @@ def is_utf8(encoding):
 def read_lines(stream, encoding=None, marks=None):
     """Yields (line number, line) for a binary stream of text.
 
-    Line numbers begin at 1. A line is a str that includes its line end, or a `BadRow`. A byte-order mark at
+    Line numbers begin at 1. A line is a str that includes its line end, or a `RowError`. A byte-order mark at
     the start is removed. Only a line feed ends a line.
 
     Args:
@@ -196,30 +181,30 @@ def read_lines(stream, encoding=None, marks=None):
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
-            text = BadRow(f"byte {line[error.start]:#04x} at offset {offset + error.start} is not UTF-8; "
-                          f"convert the file to UTF-8{_encoding_advice(line, number, encoding)}.",
-                          "bad encoding", line.decode("utf-8", "replace"))
+            text = RowError(number, f"byte {line[error.start]:#04x} at offset {offset + error.start} is not "
+                            f"UTF-8; convert the file to UTF-8{_encoding_advice(line, number, encoding)}.",
+                            "bad encoding", line.decode("utf-8", "replace"))
         else:
             if number == 1 and line.startswith(_UTF8_MARK):
                 text = text.removeprefix("\ufeff")
                 if marks is not None:
                     marks.append(_UTF8_MARK)
             if "\0" in text:
-                text = _nul_row(text, encoding)
+                text = _nul_error(number, text, encoding)
         if number == 1 and line.startswith(_ZIP_MARK):
-            text = BadRow("the file is a ZIP archive or the workbook of a spreadsheet program, and not text. "
-                          "Extract the archive, or save the sheet of the workbook as CSV in UTF-8.",
-                          "bad encoding", line.decode("utf-8", "replace"))
+            text = RowError(number, "the file is a ZIP archive or the workbook of a spreadsheet program, and "
+                            "not text. Extract the archive, or save the sheet of the workbook as CSV in "
+                            "UTF-8.", "bad encoding", line.decode("utf-8", "replace"))
         yield number, text
         offset += len(line)
 
 
 def refuse_old_line_ends(number, line):
-    """Returns a line of `read_lines`. Returns a `BadRow` instead if it is the first line of a file with the
+    """Returns a line of `read_lines`. Returns a `RowError` instead if it is the first line of a file with the
     line ends of old Macs, which are carriage returns: the whole file would be one line."""
     if number == 1 and isinstance(line, str) and "\r" in line.rstrip("\r\n"):
-        return BadRow("the line contains a carriage return (\\r) without \\n. End all lines with \\n or "
-                      "\\r\\n.", "wrong line end", line)
+        return RowError(number, "the line contains a carriage return (\\r) without \\n. End all lines with "
+                        "\\n or \\r\\n.", "wrong line end", line)
     return line
 
 
@@ -253,10 +238,10 @@ def _encoding_advice(line, number, encoding):
     return f", or pass --encoding={'utf-16' if is_utf_16 else 'cp1252'}"
 
 
-def _nul_row(text, encoding):
+def _nul_error(number, text, encoding):
     advice = "convert it to UTF-8" if encoding is None else "convert it to UTF-8 or pass --encoding=utf-16"
-    return BadRow(f"the line contains a NUL character. If the file is UTF-16, {advice}; otherwise remove the "
-                  "character.", "NUL character", text)
+    return RowError(number, f"the line contains a NUL character. If the file is UTF-16, {advice}; otherwise "
+                    "remove the character.", "NUL character", text)
 
 
 def _decode_lines(stream, encoding):
@@ -273,19 +258,19 @@ def _decode_lines(stream, encoding):
         for number, text in enumerate(lines, 1):
             text = text.removeprefix("\ufeff") if number == 1 else text
             if number == 1 and start == _UTF8_MARK:
-                text = BadRow("the file begins with the byte-order mark of UTF-8, but "
-                              f"--encoding={encoding}. Pass --encoding=utf-8.", "bad encoding", text)
+                text = RowError(number, "the file begins with the byte-order mark of UTF-8, but "
+                                f"--encoding={encoding}. Pass --encoding=utf-8.", "bad encoding", text)
             elif _SURROGATE.search(text):
-                text = BadRow(f"the line cannot be decoded with --encoding={encoding}. Correct the line, or "
-                              "pass the encoding of the file.", "bad encoding",
-                              _SURROGATE.sub("\ufffd", text))
+                text = RowError(number, f"the line cannot be decoded with --encoding={encoding}. Correct the "
+                                "line, or pass the encoding of the file.", "bad encoding",
+                                _SURROGATE.sub("\ufffd", text))
             elif "\0" in text:
-                text = _nul_row(text, encoding)
+                text = _nul_error(number, text, encoding)
             yield number, text
     except UnicodeError:  # happens only with utf-16 and utf-32, if the file lacks a byte-order mark
-        yield 1, BadRow(f"the file has no byte-order mark of {encoding}, but --encoding={encoding}. Pass the "
-                        f"encoding of the file, such as utf-8 or {encoding}-le.", "bad encoding",
-                        start.decode("latin-1"))
+        yield 1, RowError(1, f"the file has no byte-order mark of {encoding}, but --encoding={encoding}. "
+                          f"Pass the encoding of the file, such as utf-8 or {encoding}-le.", "bad encoding",
+                          start.decode("latin-1"))
     finally:
         with contextlib.suppress(ValueError):  # after an error, the caller may have closed the stream already
             lines.detach()  # otherwise, the stream would be closed with its wrapper
@@ -295,9 +280,9 @@ def _decode_lines(stream, encoding):
 
 
 def split_rows(lines, delimiter, quotechar=None, strict=False, lines_before=0):
-    """Yields (line number, row) for separated values. A row is a list of str, or a `BadRow`.
+    """Yields (line number, row) for separated values. A row is a list of str, or a `RowError`.
 
-    The line number is the number of the row's first line. For a `BadRow`, it is the number of the line with
+    The line number is the number of the row's first line. For a `RowError`, it is the number of the line with
     the problem. For a blank line, the row is an empty list.
 
     Args:
@@ -316,8 +301,8 @@ def split_rows(lines, delimiter, quotechar=None, strict=False, lines_before=0):
     def texts():
         nonlocal number, text, bad
         for number, text in lines:  # noqa: B007 (the enclosing function reads `number`)
-            if isinstance(text, BadRow):
-                bad = bad or (number, text)
+            if isinstance(text, RowError):
+                bad = bad or text
                 text = text.text or "\n"  # `reader` needs bad lines, too: they may end a quoted value
             yield text
 
@@ -329,52 +314,50 @@ def split_rows(lines, delimiter, quotechar=None, strict=False, lines_before=0):
         except StopIteration:
             return
         except csv.Error as error:
-            line, row = _describe_csv_error(str(error), first, number, delimiter,
-                                            quotechar if strict else None)
-            row = row._replace(text=text)
-        else:
-            line = first
+            row = _csv_error(str(error), first, number, text, delimiter, quotechar if strict else None)
+        is_error = isinstance(row, RowError)
         if bad:
-            yield bad
+            yield bad.line, bad
             bad = None
-            if not isinstance(row, BadRow) or row.kind != "unclosed quote":
+            if not is_error or row.kind != "unclosed quote":
                 continue
-        yield line, row
+        yield row.line if is_error else first, row
 
 
-def _describe_csv_error(error, first, last, delimiter, quotechar):
-    """Returns (line of the problem, `BadRow`) for an error of the csv module.
+def _csv_error(error, first, last, text, delimiter, quotechar):
+    """Returns the `RowError` for an error of the csv module.
 
     Args:
       error: message of the error.
       first, last: numbers of the first and the last line of the row.
+      text: the last line of the row.
       delimiter: the character between values.
       quotechar: the quote character if wrong quotes are errors, otherwise None.
     """
     plural = _PLURALS.get(delimiter, repr(delimiter))
     if "field limit" in error:
-        return last, BadRow(f"a field has more than {csv.field_size_limit():,} characters. Look for a quote "
-                            f"that is not closed and for missing {plural} and line ends, or shorten the "
-                            "text.", "unclosed quote")
+        return RowError(last, f"a field has more than {csv.field_size_limit():,} characters. Look for a "
+                        f"quote that is not closed and for missing {plural} and line ends, or shorten the "
+                        "text.", "unclosed quote", text)
     if quotechar and quotechar in error or "end of data" in error:
         # If the closing quote of a field is missing, the field continues in the next lines. The csv module
         # notices this only later, in line `last`, because it may take the opening quote of a later field for
         # the closing quote. So the error message names line `first`, where the row begins. If the row has
         # several lines, a closing quote is probably missing. Then the kind of the error is "unclosed quote".
-        return first, BadRow("a quote is not closed, or is in the middle of a field. Within a quoted field, "
-                             "each quote must be doubled.",
-                             "wrong quote" if first == last else "unclosed quote")
+        return RowError(first, "a quote is not closed, or is in the middle of a field. Within a quoted "
+                        "field, each quote must be doubled.",
+                        "wrong quote" if first == last else "unclosed quote", text)
     if "new-line" in error:
-        return last, BadRow(f"the line cannot be split at {plural}: it contains a carriage return (\\r) "
-                            "without \\n. End all lines with \\n or \\r\\n.", "wrong line end")
-    return last, BadRow(f"the line cannot be split at {plural} ({error}). Look for a wrong control character "
-                        "in the line.", "wrong line end")
+        return RowError(last, f"the line cannot be split at {plural}: it contains a carriage return (\\r) "
+                        "without \\n. End all lines with \\n or \\r\\n.", "wrong line end", text)
+    return RowError(last, f"the line cannot be split at {plural} ({error}). Look for a wrong control "
+                    "character in the line.", "wrong line end", text)
 
 
 def _parse_objects(lines):
-    """Yields (line number, dict or `BadRow`) for JSON Lines. A blank line is an empty dict."""
+    """Yields (line number, dict or `RowError`) for JSON Lines. A blank line is an empty dict."""
     for line, text in lines:
-        yield line, text if isinstance(text, BadRow) else _parse_object(text)
+        yield line, text if isinstance(text, RowError) else _parse_object(line, text)
 
 
 def parse_json(text):
@@ -397,22 +380,23 @@ def has_half_surrogate(text, value):
     return "\\u" in text and bool(_SURROGATE.search(json.dumps(value, ensure_ascii=False)))
 
 
-def _parse_object(text):
-    """Returns the object in a line of JSON Lines as a dict. Returns a `BadRow` if the line cannot be read,
+def _parse_object(line, text):
+    """Returns the object in a line of JSON Lines as a dict. Returns a `RowError` if the line cannot be read,
     and an empty dict for a blank line."""
     if not text.strip():
         return {}
     try:
         value = parse_json(text)
     except ValueError as error:
-        return BadRow(f"the line is not valid JSON: {error}. In JSON Lines, each line is a JSON object.",
-                      "bad JSON", text)
+        return RowError(line, f"the line is not valid JSON: {error}. In JSON Lines, each line is a JSON "
+                        "object.", "bad JSON", text)
     if not isinstance(value, dict) or not value:
-        return BadRow('in JSON Lines, each line is a JSON object, such as {"text": "…", "label": "…"}, but '
-                      f"this line is {text.strip():.40}.", "bad JSON", text)
+        return RowError(
+            line, 'in JSON Lines, each line is a JSON object, such as {"text": "…", "label": "…"}, but this '
+            f"line is {text.strip():.40}.", "bad JSON", text)
     if has_half_surrogate(text, value):
-        return BadRow("the line contains half of a surrogate pair (\\ud800 to \\udfff), which cannot be "
-                      "written as UTF-8; correct the row or remove it.", "bad encoding", text)
+        return RowError(line, "the line contains half of a surrogate pair (\\ud800 to \\udfff), which cannot "
+                        "be written as UTF-8; correct the row or remove it.", "bad encoding", text)
     return value
 
 
@@ -540,7 +524,7 @@ def _first_row(lines):
     quotes = 0
     for number, text in itertools.islice(lines, _MAX_LINES):
         yield number, text
-        if not isinstance(text, BadRow):
+        if not isinstance(text, RowError):
             quotes += text.count('"')
             if text.strip() and quotes % 2 == 0:
                 return
@@ -548,7 +532,7 @@ def _first_row(lines):
 
 def _drop_quoted(lines):
     """Joins lines into one text. Returns this text without the parts between quotes."""
-    text = "".join(text for _, text in lines if not isinstance(text, BadRow))
+    text = "".join(text for _, text in lines if not isinstance(text, RowError))
     return re.sub(r'"[^"]*("|$)', "", text)
 
 

@@ -80,7 +80,7 @@ def read_rows(path):
         start = re.match('"?line"?(.)', str(next(tables.read_lines(stream), ("", ""))[1]))
     with tables.name_file_in_errors(path), tables.open_table(path) as stream:
         for line, row in tables.Table(stream, input_format, start[1] if start else ","):
-            if isinstance(row, tables.BadRow):
+            if isinstance(row, tables.RowError):
                 raise tables.RowError(line, f"{row.problem} Restore the file.")
             if header and row and len(row) != len(header):
                 raise tables.RowError(line, "the row has more or fewer fields than the header. Restore the "

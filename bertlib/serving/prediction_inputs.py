@@ -161,8 +161,8 @@ class InputReader:
             blank.clear()
 
     def _read_line(self, number, line):
-        """Returns the `Input` of a line with plain text, a str or a `tables.BadRow`."""
-        if isinstance(line, tables.BadRow):
+        """Returns the `Input` of a line with plain text, a str or a `tables.RowError`."""
+        if isinstance(line, tables.RowError):
             return Input(number, {}, problem=line.problem, kind=line.kind)
         text = line.rstrip("\r\n")
         values = text.split(PAIR, len(self._fields) - 1) if len(self._fields) > 1 else [text]

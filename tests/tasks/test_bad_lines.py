@@ -227,7 +227,7 @@ def test_an_encoding_that_needs_a_mark_names_the_file_without_it(encoding, tmp_p
     (b"a\x81\n", "cp1252"), (b"a\n", "utf-16")])
 def test_lines_that_cannot_be_decoded_are_of_one_kind(content, encoding):
     (_, row), = tables.read_lines(io.BytesIO(content), encoding)
-    assert isinstance(row, tables.BadRow) and row.kind == "bad encoding"
+    assert isinstance(row, tables.RowError) and row.kind == "bad encoding"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le"])

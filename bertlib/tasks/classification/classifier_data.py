@@ -305,9 +305,9 @@ class DataProcessor:
         """
         rows = []
         with tables.open_table(input_file) as stream, tables.name_file_in_errors(input_file):
-            for line, row in tables.split_rows(tables.read_lines(stream), "\t", quotechar):
-                if isinstance(row, tables.BadRow):
-                    raise RowError(line, row.problem)
+            for _, row in tables.split_rows(tables.read_lines(stream), "\t", quotechar):
+                if isinstance(row, RowError):
+                    raise row
                 rows.append(row)
         return rows
 

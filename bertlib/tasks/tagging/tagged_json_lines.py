@@ -84,7 +84,7 @@ def _read_json_lines(stream, path, needs_tags, bad_lines):
     """
     found, blank = JsonLinesFile(path, [], None, []), None
     for line, row in tables.Table(stream, "jsonl"):
-        if isinstance(row, tables.BadRow):
+        if isinstance(row, tables.RowError):
             bad_lines.add(line, row.kind, row.problem, row.text)
             continue
         if not row:

@@ -157,7 +157,7 @@ def _read_lines(stream, bad_lines):
     lines = []
     for number, line in tables.read_lines(stream):
         line = tables.refuse_old_line_ends(number, line)
-        if isinstance(line, tables.BadRow):
+        if isinstance(line, tables.RowError):
             bad_lines.add(number, line.kind, line.problem, line.text)
             line = line.text
         lines.append(line.removesuffix("\n").removesuffix("\r"))
