@@ -10,48 +10,45 @@ from bertlib.estimator import step_config
 # --- Parameters of the training commands -----------------------------------------------------------------
 
 
-def flag(name, *values):
-    """Returns {name: its values}. The first value is that the flag is not given."""
-    return {name: [{}, *({name: value} for value in values)]}
+def flags(**values):
+    """Returns {name: its values}. A tuple contains several values. The first value is that the flag is not
+    given."""
+    return {name: [{}, *({name: value} for value in (given if isinstance(given, tuple) else [given]))]
+            for name, given in values.items()}
 
 
 _EVALUATIONS = {"evaluations": [
     {}, {"eval_each_checkpoint": True}, {"eval_every_steps": 1, "keep_best": "METRIC"},
     {"eval_each_checkpoint": True, "keep_best": "METRIC", "early_stopping_evals": 1}]}
 _TRAINING = {
-    "optimizer": [*flag("optimizer", *step_config.OPTIMIZERS[1:])["optimizer"],
+    "optimizer": [*flags(optimizer=tuple(step_config.OPTIMIZERS[1:]))["optimizer"],
                   {"adam_bias_correction": True}],
-    **flag("lr_schedule", *step_config.LR_SCHEDULES[1:]),
-    **flag("precision", "bf16", "fp16"),
+    **flags(lr_schedule=tuple(step_config.LR_SCHEDULES[1:])),
+    **flags(precision=("bf16", "fp16")),
     # Simulations of the memory take long, so only the first command of the table has them.
     "recompute": [{}, {"recompute": "attention"}, {"recompute": "layers", "recompute_segment": 2}],
     "micro-batches": [{}, {"gradient_accumulation_steps": 2},
                       {"tokens_per_micro_batch": 128, "trim_padding": True}],
-    **flag("trim_padding", True, False), **flag("compile_kernels", True, False),
+    **flags(trim_padding=(True, False), compile_kernels=(True, False)),
     **_EVALUATIONS,
-    **flag("weights", "last"), **flag("max_steps", 1), **flag("save_checkpoints_steps", 1, 100),
-    **flag("keep_checkpoint_max", 0, 1), **flag("layer_decay", 0.9), **flag("reinit_layers", 1),
-    **flag("freeze_layers", 1), **flag("freeze_embeddings", True), **flag("weight_decay", 0),
-    **flag("clip_norm", 0), **flag("seed", -1), **flag("log_steps", 100), **flag("profile_steps", "1,1"),
-    **flag("deterministic", True), **flag("tf32", False), **flag("gpu_allow_growth", True),
-    **flag("gradient_dtype", "bf16"), **flag("replica_timeout", 5), **flag("max_restarts", 1),
-    **flag("open_ports", True, False), **flag("results_dir", "RESULTS"), **flag("do_export", True),
+    **flags(weights="last", max_steps=1, save_checkpoints_steps=(1, 100), keep_checkpoint_max=(0, 1),
+            layer_decay=0.9, reinit_layers=1, freeze_layers=1, freeze_embeddings=True, weight_decay=0,
+            clip_norm=0, seed=-1, log_steps=100, profile_steps="1,1", deterministic=True, tf32=False,
+            gpu_allow_growth=True, gradient_dtype="bf16", replica_timeout=5, max_restarts=1,
+            open_ports=(True, False), results_dir="RESULTS", do_export=True),
     "TPU": [{}, {"use_tpu": False, "tpu_name": "a", "tpu_zone": "b", "gcp_project": "c", "master": "d",
                  "num_tpu_cores": 1, "iterations_per_loop": 1}],
     "start": [{}, {"init_checkpoint": "model/hugging_face"},
               {"init_checkpoint": "model/hugging_face", "bert_config_file": None, "vocab_file": None},
               {"init_checkpoint": None}]}
 _FINE_TUNING = {
-    **_TRAINING, **flag("warmup_proportion", 0, 1), **flag("num_train_epochs", 1),
-    **flag("predictions_format", "jsonl"), **flag("csv_safe", True), **flag("features_cache", "cache"),
-    **flag("output_delimiter", "tab"),
-    **flag("num_workers", 2), **flag("max_train_examples", 9), **flag("max_eval_examples", 3),
-    **flag("do_lower_case", False), **flag("protect_special_tokens", True), **flag("predict_batch_size", 3),
-    **flag("marker_tokens", "[E1],[/E1]"),
+    **_TRAINING, **flags(warmup_proportion=(0, 1), num_train_epochs=1, predictions_format="jsonl",
+                         csv_safe=True, features_cache="cache", output_delimiter="tab", num_workers=2,
+                         max_train_examples=9, max_eval_examples=3, do_lower_case=False,
+                         protect_special_tokens=True, predict_batch_size=3, marker_tokens="[E1],[/E1]"),
     "phases": [{}, {"do_predict": True}, {"do_eval": False},
                {"do_train": None, "do_eval": None, "do_predict": None}]}
-_OWN_DATA = {**flag("skip_bad_lines", True), **flag("encoding", "latin-1"), **flag("header", "true"),
-             **flag("delimiter", "comma")}
+_OWN_DATA = {**flags(skip_bad_lines=True, encoding="latin-1", header="true", delimiter="comma")}
 TRAINING_COMMANDS = {
     "run_classifier.py": {
         "row": [{"row": name} for name in ("one text", "regression", "several labels", "task module")],
@@ -59,10 +56,9 @@ TRAINING_COMMANDS = {
         "recompute": [{}, {"recompute": "layers"}, {"recompute": "auto", "memory_limit_gb": 4}],
         "micro-batches": [{}, {"gradient_accumulation_steps": 2},
                           {"gradient_accumulation_steps": 0, "memory_limit_gb": 4}],
-        **flag("skip_bad_lines", True), **flag("encoding", "latin-1"),
-        **flag("header", "true"), **flag("eval_batch_size", 3), **flag("class_weights", "balanced"),
-        **flag("label_smoothing", 0.1), **flag("threshold", 0.3),
-        **flag("baseline", "true", "false"), **flag("label_map", "spellings.csv"),
+        **flags(skip_bad_lines=True, encoding="latin-1", header="true", eval_batch_size=3,
+                class_weights="balanced", label_smoothing=0.1, threshold=0.3,
+                baseline=("true", "false"), label_map="spellings.csv"),
         "windows": [{}, {"max_seq_length": 12, "doc_stride": 4}],
         "development set": [{}, {"dev_fraction": 0.25, "dev_file": None}]},
     "run_classifier_with_tfhub.py": {
@@ -71,23 +67,20 @@ TRAINING_COMMANDS = {
         **{name: values for name, values in _FINE_TUNING.items() if name not in (
             "start", "precision", "recompute", "compile_kernels", "layer_decay", "reinit_layers",
             "freeze_layers", "freeze_embeddings", "do_export", "do_lower_case", "marker_tokens")},
-        **flag("eval_batch_size", 3), **flag("class_weights", "1,3"), **flag("label_smoothing", 0.1),
-        **flag("baseline", "true", "false"),
+        **flags(eval_batch_size=3, class_weights="1,3", label_smoothing=0.1, baseline=("true", "false")),
         "windows": [{}, {"max_seq_length": 12, "doc_stride": 4}]},
     "run_squad.py": {
         "row": [{"row": "SQuAD 1.1"}, {"row": "SQuAD 2.0"}], **_FINE_TUNING,
-        **flag("doc_stride", 3), **flag("max_query_length", 3), **flag("max_answer_length", 1),
-        **flag("n_best_size", 1), **flag("null_score_diff_threshold", -1),
-        **flag("find_null_threshold", True), **flag("verbose_logging", True)},
+        **flags(doc_stride=3, max_query_length=3, max_answer_length=1, n_best_size=1,
+                null_score_diff_threshold=-1, find_null_threshold=True, verbose_logging=True)},
     "run_ner.py": {
         "row": [{"row": "tagging, columns"}, {"row": "tagging, JSON Lines"}], **_FINE_TUNING,
-        **flag("crf", True), **flag("label_all_pieces", True), **flag("skip_bad_lines", True),
-        **flag("token_column", -2), **flag("tag_column", 2)},
+        **flags(crf=True, label_all_pieces=True, skip_bad_lines=True, token_column=-2, tag_column=2)},
     "run_swag.py": {
         "row": [{"row": "multiple choice"}], **_FINE_TUNING, **_OWN_DATA},
     "run_pretraining.py": {
-        "row": [{"row": "pre-training"}], **_TRAINING, **flag("eval_batch_size", 3),
-        **flag("max_eval_steps", 1), **flag("num_warmup_steps", 0),
+        "row": [{"row": "pre-training"}], **_TRAINING, **flags(eval_batch_size=3, max_eval_steps=1,
+                                                               num_warmup_steps=0),
         "phases": [{}, {"do_eval": False}, {"do_train": None, "do_eval": None}]},
 }
 
@@ -101,24 +94,21 @@ OTHER_COMMANDS = {
         **_KINDS,
         "input": [{"input_file": "lines.jsonl"}, {"input_file": "lines.csv"}, {"input_file": "lines.txt"}],
         "output": [{}, {"output_file": "answers.jsonl"}, {"output_file": "answers.csv.gz"}],
-        **flag("output_format", "csv", "jsonl"), **flag("task", "vectors"), **flag("weights", "last"),
-        **flag("batch_size", 1), **flag("precision", "bf16"), **flag("engine", "tensorflow"),
-        **flag("skip_bad_lines", True), **flag("csv_safe", True), **flag("delimiter", "comma"),
-        **flag("encoding", "latin-1"), **flag("header", "true"), **flag("token_column", 2),
-        **flag("tag_column", 1), **flag("tf32", False), **flag("deterministic", True),
-        **flag("gpu_allow_growth", True), **flag("open_ports", True), **flag("replica_timeout", 5),
-        **flag("num_replicas", 1)},
+        **flags(output_format=("csv", "jsonl"), task="vectors", weights="last", batch_size=1,
+                precision="bf16", engine="tensorflow", skip_bad_lines=True, csv_safe=True, delimiter="comma",
+                encoding="latin-1", header="true", token_column=2, tag_column=1, tf32=False,
+                deterministic=True, gpu_allow_growth=True, open_ports=True, replica_timeout=5,
+                num_replicas=1)},
     "export.py": {
         **_KINDS,
         "format": [{"format": "saved_model"}, {"format": "onnx"}, {"format": "tflite"}],
-        "text": [{"text": False}, {"text": True}], **flag("quantize", "int8"), **flag("task", "vectors"),
-        **flag("weights", "last"),
-        **flag("output_dir", "exported"), **flag("compare_file", "lines.jsonl"),
-        **flag("compare_examples", 2), **flag("warmup_requests", 0)},
+        "text": [{"text": False}, {"text": True}], **flags(quantize="int8", task="vectors", weights="last",
+                                                           output_dir="exported", compare_file="lines.jsonl",
+                                                           compare_examples=2, warmup_requests=0)},
     "sweep.py": {
         "row": [{"row": "one text"}],
-        **flag("grid", "seed=1,2"), **flag("samples", 1), **flag("sample_seed", 3), **flag("jobs", 2),
-        **flag("keep_checkpoints", "all", "none"), **flag("metric", "eval_loss")},
+        **flags(grid="seed=1,2", samples=1, sample_seed=3, jobs=2, keep_checkpoints=("all", "none"),
+                metric="eval_loss")},
 }
 PARAMETERS = {**TRAINING_COMMANDS, **OTHER_COMMANDS}
 
