@@ -226,17 +226,41 @@ _BAD_LINES = {"blank text": "text,label\nthe cat,a\n ,b\n", "no label": "text,la
               "wide": "text,label\nthe cat,a\nthe dog,b,c\n", "empty": "", "header only": "text,label\n",
               "no column": "words,name\nthe cat,a\n", "quote": 'text,label\n"the cat,a\n',
               "one label": "text,label\nthe cat,a\nthe dog,a\n"}
-_BAD_FLAGS = [
-    dict(train_file="none.csv"), dict(learning_rate=-1), dict(learning_rate="x"), dict(max_seq_length=2),
-    dict(max_seq_length=999), dict(train_batch_size=0), dict(num_train_epochs=-1), dict(precision="fp8"),
-    dict(vocab_file="none.txt"), dict(bert_config_file="data/dev.csv"), dict(init_checkpoint="none.ckpt"),
-    dict(text_column="none"), dict(label_column="none"), dict(delimiter="ab"), dict(encoding="none"),
-    dict(task_type="none"), dict(task_type="regression"), dict(keep_best="none", eval_every_steps=2),
-    dict(keep_best="eval_accuracy"), dict(early_stopping_evals=2), dict(class_weights="a=2"),
-    dict(label_smoothing=2), dict(gradient_accumulation_steps=3), dict(num_replicas=3), dict(doc_stride=-1),
-    dict(dev_fraction=2), dict(dev_fraction=0.5), dict(warmup_proportion=2), dict(clip_norm=-1),
-    dict(do_train=False, do_eval=False, do_predict=False), dict(dev_file="none.csv"), dict(task_name="MRPC"),
-]
+# The flags of each refused command line, in addition to those of a row.
+_BAD_FLAGS = """
+--train_file=none.csv
+--learning_rate=-1
+--learning_rate=x
+--max_seq_length=2
+--max_seq_length=999
+--train_batch_size=0
+--num_train_epochs=-1
+--precision=fp8
+--vocab_file=none.txt
+--bert_config_file=data/dev.csv
+--init_checkpoint=none.ckpt
+--text_column=none
+--label_column=none
+--delimiter=ab
+--encoding=none
+--task_type=none
+--task_type=regression
+--keep_best=none --eval_every_steps=2
+--keep_best=eval_accuracy
+--early_stopping_evals=2
+--class_weights=a=2
+--label_smoothing=2
+--gradient_accumulation_steps=3
+--num_replicas=3
+--doc_stride=-1
+--dev_fraction=2
+--dev_fraction=0.5
+--warmup_proportion=2
+--clip_norm=-1
+--do_train=false --do_eval=false --do_predict=false
+--dev_file=none.csv
+--task_name=MRPC
+""".strip().splitlines()
 
 
 def run_refusals(side):
@@ -246,10 +270,9 @@ def run_refusals(side):
         (side.directory / "data" / "bad.csv").write_text(text)
         side.run(row.script, keeps=_NAMED, **row.training_flags(train_file="data/bad.csv",
                                                                 output_dir=f"bad {name}"))
-    for number, changes in enumerate(_BAD_FLAGS):
-        flags = {**row.training_flags(output_dir=f"bad {number}"), **changes}
-        side.run(row.script, keeps=_NAMED, **{name: value for name, value in flags.items()
-                                              if value is not None})
+    for number, line in enumerate(_BAD_FLAGS):
+        changes = dict(word.removeprefix("--").split("=") for word in line.split())
+        side.run(row.script, keeps=_NAMED, **{**row.training_flags(output_dir=f"bad {number}"), **changes})
 
 
 class Case(object):
