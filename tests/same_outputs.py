@@ -271,7 +271,7 @@ def run_refusals(side):
         side.run(row.script, keeps=_NAMED, **row.training_flags(train_file="data/bad.csv",
                                                                 output_dir=f"bad {name}"))
     for number, line in enumerate(_BAD_FLAGS):
-        changes = dict(word.removeprefix("--").split("=") for word in line.split())
+        changes = dict(word.removeprefix("--").split("=", 1) for word in line.split())
         side.run(row.script, keeps=_NAMED, **{**row.training_flags(output_dir=f"bad {number}"), **changes})
 
 
