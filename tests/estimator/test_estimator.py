@@ -23,7 +23,6 @@ from absl import logging
 from google.protobuf import text_format
 from helpers import events_in, tensors_of
 import numpy as np
-from numpy.testing import assert_array_equal
 import pytest
 from small_models import count_step, counting_model, endless
 import tensorflow
@@ -417,16 +416,6 @@ def test_evaluation_computes_metrics_of_arrays_from_the_predictions_of_each_batc
     known["loss"] = 7.0
     assert model.evaluate(batches([1.0], [9.0]), steps=1, metrics=metrics) == {
         "largest": 1.0, "loss": 7.0, "global_step": 3}
-
-
-def test_a_metric_that_is_no_scalar_is_returned_and_left_out_of_the_summary(trained):
-    def model_fn(features, labels, mode, params):
-        seen = tf.metrics.mean_tensor(tf.ensure_shape(features["x"], [2]))
-        return EstimatorSpec(mode, loss=tf.reduce_mean(features["x"]), eval_metric_ops={"means": seen})
-
-    results = Estimator(model_fn, trained.model_dir).evaluate(batches([1.0, 2.0], [3.0, 4.0]))
-    assert_array_equal(results["means"], [2, 3])
-    assert list(events_in(os.path.join(trained.model_dir, "eval"))) == ["loss"]
 
 
 @pytest.mark.parametrize("call", [

@@ -96,9 +96,9 @@ def test_a_repeatable_function_takes_its_sites_once(graph):
 # --- Dropout in a model -------------------------------------------------------------------------------------
 
 
-def run_model(steps=(0,), seed=None, has_heads=False):
-    """Returns the sequence outputs at some steps, in a new graph and session."""
-    with keyed_session(seed, None) as (session, global_step):
+def run_model(has_heads):
+    """Returns the sequence outputs of a model, in a new graph and session."""
+    with keyed_session(None, None) as (session, _):
         if has_heads:
             tf.get_variable("head", [3], initializer=modeling.create_initializer())
             modeling.dropout(tf.ones([2, 8]), 0.3)
@@ -108,25 +108,11 @@ def run_model(steps=(0,), seed=None, has_heads=False):
                 modeling.dropout(model.get_pooled_output(), 0.3)
                 tf.get_variable("kernel", [3], initializer=modeling.create_initializer())
         session.run(tf.global_variables_initializer())
-        outputs = []
-        for step in steps:
-            global_step.load(step, session)
-            outputs.append(session.run(model.get_sequence_output()))
-        return outputs
-
-
-def test_a_models_masks_are_the_same_in_every_session_and_differ_between_steps_and_seeds():
-    first = run_model(steps=(0, 1, 0))
-    second = run_model(steps=(1, 0))
-    assert_array_equal(first[0], first[2])
-    assert_array_equal(first[0], second[1])
-    assert_array_equal(first[1], second[0])
-    assert np.abs(first[0] - first[1]).max() > 0.1
-    assert np.abs(first[0] - run_model(seed=99)[0]).max() > 0.1
+        return session.run(model.get_sequence_output())
 
 
 def test_a_head_beside_the_encoder_changes_neither_its_masks_nor_its_initial_weights():
-    assert_array_equal(run_model()[0], run_model(has_heads=True)[0])
+    assert_array_equal(run_model(False), run_model(True))
 
 
 def test_every_dropout_of_a_model_has_its_own_mask_of_the_right_share(graph):

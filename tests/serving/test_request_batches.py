@@ -92,17 +92,6 @@ def test_a_long_text_delays_others_by_at_most_one_batch(echo, batches):
                             ["a b c d e f g h i j"] * 2]
 
 
-def test_the_last_of_many_texts_do_not_overtake_the_others(echo, batches):
-    """Each of the four batches has place for more texts of one letter, but the last ones have to wait."""
-    futures = [batches.submit(inputs("a"))]
-    wait_until(lambda: echo.batches)
-    futures += [batches.submit(inputs(text)) for text in ["b"] + ["x" * 100] * 8 + list("cdef")]
-    echo.go.set()
-    for future in futures:
-        future.result(30)
-    assert echo.batches == [["a"], ["b"], *[["x" * 100] * 2] * 4, list("cdef")]
-
-
 @pytest.mark.parametrize("lengths, first, batch_size, call_tokens, expected", [
     ([10] * 6, 2, 4, 24, (0, 4)),  # no padding: a full batch
     ([5, 6, 95, 100, 120], 3, 9, 24, (2, 4)),  # 120 would pad both texts
