@@ -18,8 +18,10 @@ _VIEWS = {"keys", "values", "items"}
 _ITERATORS = {"builtins.map": "map(…)", "builtins.filter": "filter(…)", "builtins.zip": "zip(…)"}
 _RANGES = ("builtins.range", "builtins.xrange")
 _LIST_METHODS = {"append", "extend", "insert", "pop", "remove", "reverse", "sort"}
-_STACKS = "numpy.vstack numpy.hstack numpy.dstack numpy.stack numpy.concatenate numpy.column_stack"
-_ARRAYS = f"{_STACKS} numpy.array numpy.asarray tf.constant tf.convert_to_tensor"
+_ARRAYS = """
+    numpy.array numpy.asarray numpy.column_stack numpy.concatenate numpy.dstack numpy.hstack numpy.stack
+    numpy.vstack tf.constant tf.convert_to_tensor
+"""
 _TENSORS = """
     tf.argmax tf.cast tf.equal tf.reduce_mean tf.reduce_sum tf.squeeze tf.to_float tf.to_int32 tf.nn.sigmoid
     tf.nn.softmax
@@ -186,12 +188,8 @@ def divisions(node, names):
     if isinstance(node, Call):
         if node.name in _RANGES:
             yield from _division(node.args, "in range")
-    elif isinstance(node.slice, ast.Slice):
-        if getattr(node.value, "attr", None) not in ("loc", "ix"):
-            yield from _division([node.slice.lower, node.slice.upper, node.slice.step], "in a slice")
-    elif isinstance(node.slice, ast.BinOp) and isinstance(node.slice.left, ast.Call) and names.of(
-            node.slice.left.func) == "builtins.len":
-        yield from _division([node.slice], "as an index")
+    elif isinstance(node.slice, ast.Slice) and getattr(node.value, "attr", None) not in ("loc", "ix"):
+        yield from _division([node.slice.lower, node.slice.upper, node.slice.step], "in a slice")
 
 
 def _division(terms, where):
@@ -204,10 +202,8 @@ def _division(terms, where):
 
 
 def prints(node, names):
-    """Reports print statements that Python 3 parses as another expression, such as `print [1]`."""
-    if isinstance(node, ast.Subscript) and names.of(node.value) == "builtins.print":
-        yield wrong(node, PYTHON2, "print is a function", f"`print([{written(node.slice)}])`")
-    elif isinstance(node, ast.Expr):
+    """Reports print statements that Python 3 parses as another expression, such as `print >>f, 1`."""
+    if isinstance(node, ast.Expr):
         first, *rest = getattr(node.value, "elts", None) or [node.value]
         if isinstance(first, ast.BinOp) and isinstance(first.op, ast.RShift) and (
                 names.of(first.left) == "builtins.print"):
@@ -277,10 +273,7 @@ def generators(function, names):
 
 def arrays(call, names):
     """Reports calls of NumPy functions that can fail with newer versions of NumPy."""
-    if call.name in _STACKS.split() and isinstance(call.first, ast.GeneratorExp):
-        yield wrong(call, NUMPY, "this function does not accept a generator",
-                    f"`{written(call.node.func)}([{ast.unparse(call.first)[1:-1]}])`")
-    elif call.name == "numpy.fromstring" and len(call.args) < 4 and call.keyword("sep") is None:
+    if call.name == "numpy.fromstring" and len(call.args) < 4 and call.keyword("sep") is None:
         yield wrong(call, NUMPY, "this function no longer reads bytes",
                     f"`{written(call.node).replace('fromstring', 'frombuffer')}`")
     elif call.name == "numpy.array" and getattr(call.keyword("copy"), "value", None) is False:
@@ -378,7 +371,7 @@ def names_in_graphs(call, names):
 
 RULES = {Call: (old_methods, lists_in_calls, divisions, orders, texts, files, arrays, others, refused, levels,
                 names_in_graphs),
-         ast.Subscript: (lists_no_more, divisions, prints), ast.BinOp: (lists_no_more, prints),
+         ast.Subscript: (lists_no_more, divisions), ast.BinOp: (lists_no_more, prints),
          ast.Attribute: (prints,), ast.Expr: (prints,), ast.Constant: (variable_ops,),
          ast.FunctionDef: (generators, metrics)}
 

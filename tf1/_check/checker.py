@@ -1,7 +1,6 @@
 """python -m tf1 --check: reads a program of TensorFlow 1.x and prints the lines that will not run."""
 
 import collections
-import dataclasses
 import os
 import pathlib
 import re
@@ -70,81 +69,66 @@ def check(*roots):
     for root in roots:
         if not root.exists():
             raise FileNotFoundError(f"there is no file or folder {root}")
-    total = _Total()
+    found, unread, not_followed, notebooks = {}, [], set(), 0
     for root in roots:
-        _check_program(root, total)
-    for path, reason in total.unread:
+        found_in_program, imports, count = _check_program(root, unread)
+        found.update(found_in_program)
+        not_followed |= imports
+        notebooks += count
+    for path, reason in unread:
         print(f"{path}: not read: {reason}")
-    print(_summary(total))
-    return 1 if total.lines else 0
+    wrong = [(path, finding) for path, own in found.items() for finding in own if not finding.note]
+    notes = sum(map(len, found.values())) - len(wrong)
+    more = [text for count, text in (
+        (notes, _number(notes, "note")),
+        (notebooks, f"{_number(notebooks, 'notebook')} not read"),
+        (len(unread), f"{_number(len(unread), 'other file')} not read"),
+        (not_followed, f"imports not checked: {', '.join(sorted(not_followed))}")) if count]
+    print("; ".join([_result(wrong, len(found)), *more]) + ".")
+    return int(bool(wrong))
 
 
-@dataclasses.dataclass
-class _Total:
-    """The sums of the results over all files.
+def _check_program(root, unread):
+    """Prints the findings in a file or folder.
 
-    Attributes:
-      read: number of files that were read.
-      files: number of files with lines that will not run.
-      notebooks: number of notebooks.
-      lines: number of lines that will not run.
-      notes: number of notes.
-      unread: list of (path, reason) of the files that were not read.
-      not_followed: set of the imports that were not checked.
-      kinds: number of findings of each kind, without notes.
+    Args:
+      root: pathlib.Path of the file or folder.
+      unread: list of (path, reason). This function adds the files that cannot be read.
+
+    Returns:
+      ({path: list of Finding}, set of the imports that were not checked, number of notebooks).
     """
-
-    read: int = 0
-    lines: int = 0
-    files: int = 0
-    notes: int = 0
-    notebooks: int = 0
-    unread: list = dataclasses.field(default_factory=list)
-    not_followed: set = dataclasses.field(default_factory=set)
-    kinds: collections.Counter = dataclasses.field(default_factory=collections.Counter)
-
-
-def _check_program(root, total):
-    """Prints the findings in a file or folder and adds them to the counts in `total`."""
+    paths, notebooks, folder, found = [root], 0, root.parent, {}
     if root.is_dir():
-        paths, notebooks, unread = modules.python_files(root)
-    else:
-        paths, notebooks, unread = [root], 0, []
+        folder = root
+        paths, notebooks, unreadable = modules.python_files(root)
+        unread += unreadable
     texts = _texts(paths, unread)
-    fork = modules.Fork(root if root.is_dir() else root.parent,
-                        {path: text for path, (text, _) in texts.items()})
+    fork = modules.Fork(folder, {path: text for path, (text, _) in texts.items()})
     for path, (text, byte_findings) in texts.items():
         try:
-            found = sorted({*byte_findings, *findings(path, text, fork)})
+            found[path] = sorted({*byte_findings, *findings(path, text, fork)})
         except (RecursionError, MemoryError):
             unread.append((path, "it is nested too deeply"))
             continue
-        for finding in found:
+        for finding in found[path]:
             print(f"{path}:{finding}")
-        wrong = [finding for finding in found if not finding.note]
-        total.kinds.update(finding.kind for finding in wrong)
-        total.lines += len({finding.line for finding in wrong})
-        total.files += bool(wrong)
-        total.notes += len(found) - len(wrong)
-    total.read += len(texts)
-    total.notebooks += notebooks
-    total.unread += unread
-    total.not_followed |= fork.not_followed
+    return found, fork.not_followed, notebooks
 
 
-def _summary(total):
-    """Returns the last line of the checker's output. This line contains the counts in `total`."""
-    kinds = ", ".join(f"{kind}: {count}" for kind, count in total.kinds.most_common())
-    files = _number(total.read, "file")
-    found = (f"{_number(total.lines, 'line')} in {total.files} of {files} will not run "
-             f"({_number(total.kinds.total(), 'finding')}: {kinds})"
-             if total.lines else f"Nothing found in {files}")
-    more = [text for count, text in (
-        (total.notes, _number(total.notes, "note")),
-        (total.notebooks, f"{_number(total.notebooks, 'notebook')} not read"),
-        (len(total.unread), f"{_number(len(total.unread), 'other file')} not read"),
-        (total.not_followed, f"imports not checked: {', '.join(sorted(total.not_followed))}")) if count]
-    return "; ".join([found, *more]) + "."
+def _result(wrong, read):
+    """Returns the result of a check, such as "Nothing found in 3 files".
+
+    Args:
+      wrong: list of (path, Finding), without notes.
+      read: number of files that were read.
+    """
+    if not wrong:
+        return f"Nothing found in {_number(read, 'file')}"
+    lines, files = {(path, finding.line) for path, finding in wrong}, {path for path, _ in wrong}
+    kinds = collections.Counter(finding.kind for _, finding in wrong).most_common()
+    return (f"{_number(len(lines), 'line')} in {len(files)} of {_number(read, 'file')} will not run "
+            f"({_number(len(wrong), 'finding')}: {', '.join(f'{kind}: {count}' for kind, count in kinds)})")
 
 
 def _number(count, name):

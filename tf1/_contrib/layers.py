@@ -122,9 +122,8 @@ def fully_connected(inputs, num_outputs, activation_fn=tf.nn.relu, normalizer_fn
 
 
 def _variable(name, shape, initializer, like, trainable, collections, regularizer=None):
-    kept = [tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.MODEL_VARIABLES,
-            *(get_variable_collections(collections, name) or [])]
-    return tf.get_variable(name, shape, like.dtype.base_dtype, initializer, regularizer, trainable, kept)
+    return framework.model_variable(name, shape, like.dtype.base_dtype, initializer, regularizer, trainable,
+                                    get_variable_collections(collections, name))
 
 
 def _finished(outputs, like, activation_fn, collections):

@@ -56,19 +56,18 @@ def mean(pairs, sparse_as_dense=False, exchange_dtype=None):
     means = [gradient for gradient, _ in pairs]
     if all_reduce is None:
         return means
-    position = {op: index for index, op in enumerate(tf.get_default_graph().get_operations())}
-    in_graph_order = sorted((index for index, gradient in enumerate(means) if gradient is not None),
-                            key=lambda index: position[means[index].op])
     dense = []
-    for index in in_graph_order:
-        gradient = means[index]
+    # The gradients of the last variables are usually computed first.
+    for index, (gradient, variable) in reversed(list(enumerate(pairs))):
+        if gradient is None:
+            continue
         if isinstance(gradient, tf.IndexedSlices) and not sparse_as_dense:
             rows = gather_slices(all_reduce, gradient)
             means[index] = tf.IndexedSlices(rows.values / all_reduce.num_replicas, rows.indices,
                                             rows.dense_shape)
             continue
         gradient = tf.convert_to_tensor(gradient)
-        gradient.set_shape(pairs[index][1].shape)
+        gradient.set_shape(variable.shape)
         dense.append((index, tf.cast(gradient, exchange_dtype or gradient.dtype), gradient.dtype))
     sums = sum_many(all_reduce, [gradient for _, gradient, _ in dense])
     for summed, (index, _, dtype) in zip(sums, dense):
