@@ -375,7 +375,6 @@ def test_rewritten_lines_mean_what_they_meant():
 
 
 def test_a_programs_own_modules_are_not_missing(tmp_path, capsys):
-    (tmp_path / ".git").mkdir()
     package = tmp_path / "code" / "bert"
     package.mkdir(parents=True)
     for path in (tmp_path / "commands.py", package / "__init__.py", package / "layers_of_it.py"):
@@ -385,6 +384,7 @@ def test_a_programs_own_modules_are_not_missing(tmp_path, capsys):
     assert check(tmp_path, capsys)[0] == 0
     # Python 2 found another module of the same package without the name of the package.
     (package / "task.py").write_text("import os\nimport layers_of_it\nfrom layers_of_it import x\n")
+    (tmp_path / "code" / "run.py").write_text("from bert import task\n")
     code, lines = check(tmp_path / "code", capsys)
     assert code == 1 and "task.py:2: " in lines[0] and lines[0].endswith("write `from . import layers_of_it`")
     assert lines[1].endswith("write `from .layers_of_it import x`")

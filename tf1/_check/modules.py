@@ -3,7 +3,6 @@
 import collections
 import functools
 import importlib
-import itertools
 import os
 import pathlib
 import re
@@ -123,12 +122,8 @@ class Fork:
             for folder in path.relative_to(root).parents:
                 if folder.name:
                     self._homes[folder.name].add(root / folder.parent)
-        resolved, self._above = root.resolve(), []
+        resolved = root.resolve()
         self._homes[resolved.name].add(resolved.parent)
-        for folder, above in itertools.pairwise([resolved, *resolved.parents]):
-            if (folder / ".git").exists() or not _has_python_files(above):
-                break  # `folder` is the top folder of the program, so `above` is outside of it
-            self._above.append(above)
         self.methods, self._parts, self._changes_path = set(), set(), False
         for text in files.values():
             self.methods.update(_DEFINITION.findall(text))
@@ -140,14 +135,7 @@ class Fork:
             self._parts.update(tuple(module.split(".")[-2:]) for module in _IMPORT_PART.findall(text))
 
     def has(self, name):
-        """Returns whether the program contains a module. The module can be in the checked folder or below it,
-        or in one of the folders above it that also belong to the program.
-
-        Args:
-          name: name of the module, without a dot.
-        """
-        if name not in self._homes and any(_is_module(folder, name) for folder in self._above):
-            self._homes[name].update(self._above)
+        """Returns whether the program contains a module. The name has no dot."""
         return name in self._homes
 
     def is_only_beside(self, name, path):
@@ -162,7 +150,7 @@ class Fork:
         package = path.parent
         return (not self._changes_path and (package.name, path.stem) in self._parts
                 and self._homes.get(name) == {package} and (package / "__init__.py").exists()
-                and not any(_is_module(folder, name) for folder in self._above) and not_installed(name))
+                and not_installed(name))
 
     def stars_give(self, stars, name):
         """Returns whether one of the program's modules in `stars` defines a name.
@@ -174,17 +162,6 @@ class Fork:
         stems = {star.split(".")[-1] for star in stars}
         bound = re.compile(rf"^\s*(?:{name}\s*=|def {name}\b|from .* import .*\b{name}\b)", re.M)
         return any(path.stem in stems and bound.search(text) for path, text in self._files.items())
-
-
-def _is_module(folder, name):
-    return (folder / f"{name}.py").exists() or (folder / name).is_dir()
-
-
-def _has_python_files(folder):
-    try:
-        return any(entry.name.endswith(".py") for entry in os.scandir(folder))
-    except OSError:
-        return False
 
 
 def python_files(root):

@@ -419,55 +419,56 @@ class _StopHook(tf.train.SessionRunHook):
                 run_context.request_stop()
 
 
-def stop_if_higher_hook(estimator, metric_name, threshold, eval_dir=None, min_steps=0, run_every_secs=60,
-                        run_every_steps=None):
+def stop_if_higher_hook(estimator, metric_name, threshold, *arguments, **keywords):
     """Returns a hook that ends training if an evaluation has found a metric above a threshold.
 
     Args:
       estimator: the Estimator that wrote the evaluations.
       metric_name: name of the metric.
       threshold: the threshold.
-      eval_dir: directory with the event files of the evaluations. None means `estimator.eval_dir()`.
-      min_steps: the first step whose evaluation counts. Earlier evaluations are ignored.
-      run_every_secs, run_every_steps: seconds or steps between two checks. Pass exactly one of the two.
+      *arguments, **keywords: the arguments of `_stop_if` that begin with eval_dir.
     """
     return _stop_if(lambda history: any(value > threshold for _, value in history), estimator, metric_name,
-                    eval_dir, min_steps, run_every_secs, run_every_steps)
+                    *arguments, **keywords)
 
 
-def stop_if_lower_hook(estimator, metric_name, threshold, eval_dir=None, min_steps=0, run_every_secs=60,
-                       run_every_steps=None):
+def stop_if_lower_hook(estimator, metric_name, threshold, *arguments, **keywords):
     """Returns a hook that ends training if an evaluation has found a metric below a threshold.
 
     For the arguments, see `stop_if_higher_hook`.
     """
     return _stop_if(lambda history: any(value < threshold for _, value in history), estimator, metric_name,
-                    eval_dir, min_steps, run_every_secs, run_every_steps)
+                    *arguments, **keywords)
 
 
-def stop_if_no_increase_hook(estimator, metric_name, max_steps_without_increase, eval_dir=None, min_steps=0,
-                             run_every_secs=60, run_every_steps=None):
+def stop_if_no_increase_hook(estimator, metric_name, max_steps_without_increase, *arguments, **keywords):
     """Returns a hook that ends training if a metric has no new maximum for max_steps_without_increase steps.
 
     The other arguments are those of `stop_if_higher_hook`.
     """
     return _stop_if(lambda history: _steps_since_best(history, max) >= max_steps_without_increase, estimator,
-                    metric_name, eval_dir, min_steps, run_every_secs, run_every_steps)
+                    metric_name, *arguments, **keywords)
 
 
-def stop_if_no_decrease_hook(estimator, metric_name, max_steps_without_decrease, eval_dir=None, min_steps=0,
-                             run_every_secs=60, run_every_steps=None):
+def stop_if_no_decrease_hook(estimator, metric_name, max_steps_without_decrease, *arguments, **keywords):
     """Returns a hook that ends training if a metric has no new minimum for max_steps_without_decrease steps.
 
     The other arguments are those of `stop_if_higher_hook`.
     """
     return _stop_if(lambda history: _steps_since_best(history, min) >= max_steps_without_decrease, estimator,
-                    metric_name, eval_dir, min_steps, run_every_secs, run_every_steps)
+                    metric_name, *arguments, **keywords)
 
 
-def _stop_if(ends, trained, metric_name, eval_dir, min_steps, run_every_secs, run_every_steps):
-    """Returns the hook of `make_early_stopping_hook`. The function `ends` gets the values of the metric as a
-    list of (step, value), sorted by step."""
+def _stop_if(ends, trained, metric_name, eval_dir=None, min_steps=0, run_every_secs=60, run_every_steps=None):
+    """Returns the hook of `make_early_stopping_hook`.
+
+    Args:
+      ends: function that gets the values of the metric as a list of (step, value), sorted by step.
+      trained, metric_name: see `stop_if_higher_hook`.
+      eval_dir: directory with the event files of the evaluations. None means `estimator.eval_dir()`.
+      min_steps: the first step whose evaluation counts. Earlier evaluations are ignored.
+      run_every_secs, run_every_steps: seconds or steps between two checks. Pass exactly one of the two.
+    """
     def should_stop():
         return ends([(step, values[metric_name])
                      for step, values in read_eval_metrics(eval_dir or trained.eval_dir()).items()
