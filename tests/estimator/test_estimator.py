@@ -325,17 +325,6 @@ def test_evaluation_and_prediction_hooks_run_after_the_users(trained):
 # --- When checkpoints are written ---------------------------------------------------------------------
 
 
-def test_resuming_does_not_write_the_restored_checkpoint_again(trained):
-    def saved(model_dir):
-        return {path: state for path, state in snapshot(model_dir).items()
-                if path.name.startswith("model.ckpt-3.") and path.parent.name != "input_position"}
-
-    before = saved(trained.model_dir)
-    trained.train(endless, steps=2)
-    assert saved(trained.model_dir) == before and len(before) == 3
-    assert steps_of(trained.model_dir) == [0, 1, 2, 3, 5]
-
-
 def test_the_graph_is_written_as_text_and_with_each_checkpoint(trained_dir):
     graph = text_format.Parse((trained_dir / "graph.pbtxt").read_text(), tf.GraphDef())
     for step in range(4):

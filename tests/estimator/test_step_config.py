@@ -106,7 +106,7 @@ def test_what_is_given_is_kept_and_warned_of_if_it_will_not_fit():
 
 @pytest.mark.parametrize("memory_gb, flags, expected", [
     (10.7, {}, True), (9, {}, True), (10.8, {}, False),  # a micro-batch of 8 needs 10 GB
-    (10.7, {"recompute": "auto"}, True), (10.8, {"recompute": "auto"}, False),
+    (10.7, {"recompute": "auto"}, True),
     (1000, {"gradient_accumulation_steps": 0}, True),
     (10.7, {"tokens_per_micro_batch": 1024, "gradient_accumulation_steps": None}, False)])
 def test_a_micro_batch_that_nearly_fills_the_memory_may_not_fit(memory_gb, flags, expected):
@@ -152,16 +152,12 @@ TOKENS = dict(tokens_per_micro_batch=1000)
      "examples.* into 4 or 8"),
     *((dict(num_replicas=3, gradient_accumulation_steps=count),
        r"1 on each of 3 replicas\). Use a batch of 30 or 33 ") for count in (None, 0)),
-    (dict(num_replicas=3, gradient_accumulation_steps=4), r"12 equal micro-batches \(4 on each of 3 "
-     r"replicas\). Use a batch of 24 or 36 examples"),
     (dict(memory_gb=2.05, recompute="auto", gradient_accumulation_steps=0), r"2\.05 GB are usable, but the "
      "setting that needs least memory, recompute=layers with micro-batches of 1, needs"),
     (dict(TOKENS, trim_padding=False), "untrimmed examples all have the same number of tokens"),
     (dict(tokens_per_micro_batch=100), "is below --max_seq_length=128"),
     (dict(TOKENS, gradient_accumulation_steps=0), "leave one of the two flags out"),
     (dict(TOKENS, gradient_accumulation_steps=33), "can be split into at most 32 micro-batches"),
-    (dict(tokens_per_micro_batch=256, num_replicas=4, gradient_accumulation_steps=9),
-     "on each of 4 replicas: --train_batch_size=32 can be split"),
     (dict(TOKENS, gradient_accumulation_steps=4), "Pass --gradient_accumulation_steps=5 or "
      "--tokens_per_micro_batch=1024")])
 def test_a_step_that_cannot_be_is_refused_with_one_that_can(flags, message):
