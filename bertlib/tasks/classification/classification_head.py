@@ -24,9 +24,8 @@ class TextHead(head.Head):
         output        name of the prediction. In an evaluation, the predictions also contain the loss of each
                       example, with the name "loss"
         apply(output, labels, is_training)
-                      builds the layers after the result of `head_input`, [B, W]. Returns three values: the
-                      mean loss, a scalar; the loss of each example, [B]; and the prediction. If labels is
-                      None, the first two values are None
+                      builds the layers after the result of `head_input`, [B, W]. Returns two values: the loss
+                      of each example, [B], and the prediction. If labels is None, the first value is None
         metric_fn     the published metrics, see the function `metric_fn`; None if there are none. Only the
                       Estimators of other programs use them. The commands use `classification_metrics`
     """
@@ -44,14 +43,14 @@ class TextHead(head.Head):
 
     def build(self, bert_config, encoder, features, mode, micro_batches):
         labels, is_training = features.get("label_ids"), mode == estimator.ModeKeys.TRAIN
-        loss, losses, prediction = self.apply(head_input(encoder, is_training), labels, is_training)
+        losses, prediction = self.apply(head_input(encoder, is_training), labels, is_training)
         predictions = {self.output: prediction}
         if labels is None:
             return head.HeadOutputs(predictions=predictions)
         if mode == estimator.ModeKeys.EVAL:
             predictions["loss"] = losses
         weights = tf.cast(features.get("is_real_example", tf.ones_like(losses)), tf.float32)
-        return head.HeadOutputs(loss, predictions, self.metric_fn and (
+        return head.HeadOutputs(tf.reduce_mean(losses), predictions, self.metric_fn and (
             self.metric_fn, [losses, labels, prediction, weights]))
 
 
@@ -86,13 +85,13 @@ class Classifier(TextHead):
         return metric_fn(*values)
 
     def apply(self, output, labels, is_training):
-        loss, losses, logits, probabilities = classify(output, labels, self.num_outputs)
-        if is_training and (self._weights is not None or self._smoothing):
-            loss = self._training_loss(losses, logits, labels)
-        return loss, losses, probabilities
+        _, losses, logits, probabilities = classify(output, labels, self.num_outputs)
+        if is_training:
+            losses = self._training_losses(losses, logits, labels)
+        return losses, probabilities
 
-    def _training_loss(self, losses, logits, labels):
-        """Returns the mean loss with class weights and label smoothing.
+    def _training_losses(self, losses, logits, labels):
+        """Returns the loss of each example with class weights and label smoothing, [B].
 
         Args:
           losses: float32 [B], the cross-entropy of each example without class weight and label smoothing.
@@ -104,7 +103,7 @@ class Classifier(TextHead):
             losses = (1 - self._smoothing) * losses + self._smoothing * mean_over_classes
         if self._weights is not None:
             losses *= tf.gather(tf.constant(self._weights, tf.float32), labels)
-        return tf.reduce_mean(losses)
+        return losses
 
     def exported_outputs(self, model, predictions, features):
         probabilities = predictions["probabilities"]
@@ -126,11 +125,10 @@ class MultilabelClassifier(TextHead):
         logits = head.linear(output, self.num_outputs)
         with tf.variable_scope("loss"):
             probabilities = tf.nn.sigmoid(logits)
-            if labels is None:
-                return None, None, probabilities
-            losses = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(
-                labels=tf.cast(labels, tf.float32), logits=logits), axis=-1)
-            return tf.reduce_mean(losses), losses, probabilities
+            losses = None if labels is None else tf.reduce_mean(
+                tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.cast(labels, tf.float32), logits=logits),
+                axis=-1)
+            return losses, probabilities
 
     def exported_outputs(self, model, predictions, features):
         probabilities = predictions["probabilities"]
@@ -149,10 +147,7 @@ class Regressor(TextHead):
     def apply(self, output, labels, is_training):
         scores = tf.squeeze(head.linear(output, 1), axis=-1)
         with tf.variable_scope("loss"):
-            if labels is None:
-                return None, None, scores
-            losses = tf.square(scores - labels)
-            return tf.reduce_mean(losses), losses, scores
+            return None if labels is None else tf.square(scores - labels), scores
 
     def exported_outputs(self, model, predictions, features):
         return {"score": predictions["scores"]}

@@ -20,16 +20,6 @@ from bertlib.tasks.classification import (
 )
 from bertlib.tasks.classification.classifier_data import XnliProcessor
 
-# Names of the files of a set in --results_dir. The braces are replaced by a suffix. For an additional set,
-# the suffix is the name of the set, as in eval_results_mismatched.txt. If --results_dir contains a training
-# on a different task, the suffix is the name of the run's task, as in test_results_ax.tsv. Otherwise, the
-# suffix is empty.
-_RECORDS = {"dev": "eval{}.tf_record", "test": "predict{}.tf_record"}
-_RESULTS_OF = {"dev": ("eval_results{}.txt", "eval_results{}.json", "eval_predictions{}.csv",
-                       "eval_predictions{}.jsonl", "eval_report{}.html"),
-               "test": ("test_results{}.tsv", "test_predictions{}.tsv", "test_eval_results{}.txt",
-                        "test_eval_results{}.json", "test_predictions{}.csv", "test_predictions{}.jsonl")}
-
 
 class Classification(task.Task):
     """Predicts one label, a score, or several labels for each text or pair of texts.
@@ -98,13 +88,21 @@ class Classification(task.Task):
 
     @property
     def records(self):
-        return {"train": "train.tf_record",
-                **{split: _RECORDS[split_data.part_of(split)].format(self.suffix(split))
-                   for split in self.result_splits}}
+        names = task.Task.records
+        return {**names, **{split: self._with_suffix(names[split_data.part_of(split)], split)
+                            for split in self.result_splits}}
 
     def suffix(self, split):
-        """Returns the suffix of the names of the files of a split, such as "_mismatched"."""
+        """Returns the suffix of the names of the files of a split, before the extension.
+
+        This is the name of an additional set, as in eval_results_mismatched.txt. If --results_dir contains a
+        training on a different task, the name of this run's task comes before it, as in test_results_ax.tsv.
+        """
         return self.task_suffix + split.removeprefix(split_data.part_of(split))
+
+    def _with_suffix(self, name, split):
+        """Returns the name of a file of a split, with its suffix."""
+        return name.replace(".", f"{self.suffix(split)}.")
 
     @functools.cached_property
     def task_suffix(self):
@@ -125,7 +123,10 @@ class Classification(task.Task):
         return suffix
 
     def result_names(self, split):
-        return [*(name.format(self.suffix(split)) for name in _RESULTS_OF[split_data.part_of(split)]),
+        part = split_data.part_of(split)
+        names = [*super().result_names(part),
+                 *(("test_results.tsv", "test_predictions.tsv") if part == "test" else ())]
+        return [*(self._with_suffix(name, split) for name in names),
                 *(file for file, (its_split, _) in self.processor.submission.items() if its_split == split)]
 
     def read(self):

@@ -54,17 +54,15 @@ def write_predictions(directory, processor, split, predictions):
       predictions: list of labels (str) or of scores (float). Scores are clipped to the range of the
         processor.
     """
+    lowest, highest = processor.score_range
     for file, (its_split, _) in processor.submission.items():
         if its_split == split:
-            lines = [f"{index}\t{_to_text(value, *processor.score_range)}\n"
-                     for index, value in enumerate(predictions)]
+            texts = [value if isinstance(value, str) else f"{min(max(value, lowest), highest):.6f}"
+                     for value in predictions]
+            lines = [f"{index}\t{text}\n" for index, text in enumerate(texts)]
             path = os.path.join(directory, file)
             files.write_text(path, f"{_HEADER}\n{''.join(lines)}")
             logging.info("File for a GLUE submission: %s.", path)
-
-
-def _to_text(value, lowest, highest):
-    return value if isinstance(value, str) else f"{min(max(value, lowest), highest):.6f}"
 
 
 def find_problem(path, expected):

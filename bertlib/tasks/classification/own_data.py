@@ -182,7 +182,15 @@ def _resolve_phases(settings, suffix):
     Raises:
       ValueError: no flag names a file, a phase has no file, or --dev_fraction contradicts another flag.
     """
-    _check_files(settings)
+    if settings.dev_fraction is not None and settings.dev_file:
+        raise ValueError("--dev_file and --dev_fraction exclude each other: the development examples are "
+                         "either in a separate file or taken out of the training file. Leave one of these "
+                         "two flags out.")
+    if settings.dev_fraction is not None and not settings.train_file:
+        raise ValueError("--dev_fraction takes examples out of the training file, so it needs --train_file.")
+    if not split_data.list_files(settings):
+        raise ValueError("--train_file, --dev_file or --test_file is required with your own data. For a "
+                         "known task, pass --task_name instead.")
     settings.task_name = classifier_data.OWN_DATA
     classification_run.resolve_phases_and_directory(
         settings, next(iter(split_data.list_files(settings).values()))[0], suffix,
@@ -195,19 +203,6 @@ def _resolve_phases(settings, suffix):
         if getattr(settings, phase) and not _has_file(settings, split):
             other = " or --dev_fraction" if split == "dev" else ""
             raise ValueError(f"--{split}_file{other} is required with --{phase}=true.")
-
-
-def _check_files(settings):
-    """Raises a ValueError if no flag names a file, or if --dev_fraction contradicts another flag."""
-    if settings.dev_fraction is not None and settings.dev_file:
-        raise ValueError("--dev_file and --dev_fraction exclude each other: the development examples are "
-                         "either in a separate file or taken out of the training file. Leave one of these "
-                         "two flags out.")
-    if settings.dev_fraction is not None and not settings.train_file:
-        raise ValueError("--dev_fraction takes examples out of the training file, so it needs --train_file.")
-    if not split_data.list_files(settings):
-        raise ValueError("--train_file, --dev_file or --test_file is required with your own data. For a "
-                         "known task, pass --task_name instead.")
 
 
 def _has_file(settings, split):
