@@ -15,6 +15,7 @@ import tiny
 from bertlib.runs import registry
 from bertlib.runs.settings import Settings
 import bertlib.tasks  # noqa: F401  registers the commands, whose flags `settings_of` has
+from bertlib.tasks.classification import row_examples
 import modeling
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -211,3 +212,13 @@ def comparable(arrays):
     agree in the key biases, too: compare all of their arrays.
     """
     return {name: array for name, array in arrays.items() if "/attention/self/key/bias" not in name}
+
+
+def example_reader(task_type="classification", text=None, label=None, header=None, skip_bad_lines=False,
+                   **settings):
+    """Returns the reader of own data with these columns, lists of names or numbers, and with other flags."""
+    columns = {"text_column": text, "label_column": label}
+    settings.update({flag: named and ",".join(map(str, named)) for flag, named in columns.items()})
+    settings["header"] = {None: "auto", True: "true", False: "false"}[header]
+    return row_examples.ExampleReader(
+        task_type, settings.get, lambda flag: isinstance(columns[flag][0], str), skip_bad_lines)

@@ -1,10 +1,9 @@
 """--label_map: one label for several spellings, in every file and in later commands."""
 
-from helpers import error_of, read_json, write_file
+from helpers import error_of, example_reader, read_json, write_file
 import pytest
 
 from bertlib.data import label_map
-from bertlib.tasks.classification import row_examples
 
 
 @pytest.mark.parametrize("content, expected", [
@@ -41,7 +40,7 @@ def test_a_header_semicolons_and_a_byte_order_mark(name, content, tmp_path):
     ("a.csv", "text,Fun,FUN,good\na,1,0,1\nb,1,1,0\n", ["Fun", "FUN", "good"])])
 def test_several_labels_are_replaced_one_by_one(name, content, label, tmp_path):
     spellings = {"Fun": "fun", "FUN": "fun", "never": "x"}
-    found = row_examples.ExampleReader("multilabel", ["text"], label, label_map=spellings)
+    found = example_reader("multilabel", ["text"], label, mapped_labels=spellings)
     rows = found.read(write_file(tmp_path / name, content)).rows
     assert [set(row.label) for row in rows] == [{"fun", "good"}, {"fun"}]
     assert found.unused == {"never"}

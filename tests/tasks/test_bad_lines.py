@@ -9,7 +9,7 @@ import random
 import types
 
 import helpers
-from helpers import write_file
+from helpers import example_reader, write_file
 import pytest
 
 from bertlib.data import faults, tables
@@ -24,12 +24,8 @@ def written(directory, content, name="a.csv", encoding="utf-8"):
     return write_file(directory / name, content, encoding)
 
 
-def reader(task_type="classification", text=None, label=None, **options):
-    return row_examples.ExampleReader(task_type, text, label, **options)
-
-
 def error_of(path, find_problem=None, **options):
-    return helpers.error_of(reader(**options).read, path, find_problem=find_problem)
+    return helpers.error_of(example_reader(**options).read, path, find_problem=find_problem)
 
 
 # --- All faults of a file --------------------------------------------------------------------------------
@@ -106,7 +102,7 @@ def test_each_kind_of_bad_line_is_left_out_and_listed(name, tmp_path):
         {"csv": ",", "tsv": "\t"}[name].join(row) for row in rows]
     bad = [line for line, _ in FAULTS[name]]
     content = "".join(f"{line}\n" for line in [*good[:-1], *bad, good[-1]])
-    path, read = written(tmp_path, content.encode(errors="surrogateescape"), f"a.{name}"), reader(
+    path, read = written(tmp_path, content.encode(errors="surrogateescape"), f"a.{name}"), example_reader(
         skip_bad_lines=True)
     check = row_examples.label_checker(["x", "y"], "the test")
     split = read.read(path, find_problem=check)
@@ -123,7 +119,7 @@ def test_each_kind_of_bad_line_is_left_out_and_listed(name, tmp_path):
 
 def test_a_file_of_mostly_bad_lines_is_an_error(tmp_path):
     path = written(tmp_path, "text,label\na,x\nb,y\n,x\n,x\n")
-    assert len(reader(skip_bad_lines=True).read(path).rows) == 2
+    assert len(example_reader(skip_bad_lines=True).read(path).rows) == 2
     path = written(tmp_path, "text,label\na,x\nb,y\n,x\nc\n,x\n")
     message = error_of(path, skip_bad_lines=True)
     assert "More than half of the 5 rows" in message and "(empty text 2, wrong width 1)" in message
@@ -132,7 +128,7 @@ def test_a_file_of_mostly_bad_lines_is_an_error(tmp_path):
 
 
 def test_the_text_in_the_table_is_truncated(tmp_path):
-    read = reader(skip_bad_lines=True)
+    read = example_reader(skip_bad_lines=True)
     read.read(written(tmp_path, f"text,label\n{GOOD}{'long ' * 100},x,y\n"))
     assert read.skipped[0].text == ("long " * 40)
 
@@ -156,13 +152,13 @@ def test_texts_are_the_same_in_each_encoding(encoding, ends, tmp_path):
     mark = "\ufeff" if encoding.endswith(("le", "be")) else ""
     quoted = ['"' + text.replace('"', '""') + '"' for text in TEXTS]
     content = mark + "text,label" + ends + "".join(f"{text},x{ends}" for text in quoted)
-    rows = reader(encoding=encoding).read(written(tmp_path, content, encoding=encoding)).rows
+    rows = example_reader(encoding=encoding).read(written(tmp_path, content, encoding=encoding)).rows
     assert [(row.line, row.text_a) for row in rows] == list(enumerate(TEXTS, 2))
 
 
 def test_json_is_utf8_whatever_the_encoding(tmp_path):
     lines = "".join(json.dumps({"text": text, "label": "x"}, ensure_ascii=False) + "\n" for text in TEXTS)
-    rows = reader(encoding="utf-16").read(written(tmp_path, lines, "b.jsonl")).rows
+    rows = example_reader(encoding="utf-16").read(written(tmp_path, lines, "b.jsonl")).rows
     assert [row.text_a for row in rows] == TEXTS
 
 
@@ -191,14 +187,14 @@ def test_lines_do_not_depend_on_the_pieces_that_a_stream_returns():
 
 def test_utf8_that_is_read_with_another_encoding_is_named_once(tmp_path, caplog):
     content = "text,label\na,x\na “nice” café,x\ncafé,x\n"
-    split = reader(encoding="latin-1").read(written(tmp_path, content))
+    split = example_reader(encoding="latin-1").read(written(tmp_path, content))
     assert split.rows[2].text_a == "cafÃ©"
     (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert "a.csv:3: this row is probably UTF-8, but --encoding is latin-1." in warning
     assert "it would be 'a “nice” café'" in warning and "--encoding=utf-8" in warning
     caplog.clear()
     path = written(tmp_path, content, encoding="cp1252")
-    assert reader(encoding="cp1252").read(path).rows[2].text_a == "café"
+    assert example_reader(encoding="cp1252").read(path).rows[2].text_a == "café"
     assert not caplog.records
 
 

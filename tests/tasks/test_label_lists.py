@@ -4,14 +4,13 @@ file and the line."""
 import csv
 import json
 
-from helpers import error_of
+from helpers import error_of, example_reader
 from hypothesis import given
 from hypothesis import strategies as some
 import numpy as np
 import pytest
 
 from bertlib.data import label_lists
-from bertlib.tasks.classification import row_examples
 
 # Names as real data have them. The first group can be written without quotes.
 PLAIN = ["good", "fun", "very good", "it's", "c (old)", "été", "2024", "a-b"]
@@ -55,7 +54,7 @@ def write(directory, values):
 
 
 def read(path, known=None, separator=SEPARATOR, **more):
-    reader = row_examples.ExampleReader("multilabel", separator=separator)
+    reader = example_reader("multilabel", label_separator=separator)
     return [set(row.label) for row in reader.read(path, known=known, **more).rows]
 
 
@@ -155,4 +154,4 @@ def test_sorted_labels_are_not_the_order_of_a_multi_hot_list(tmp_path):
 def test_a_list_of_several_labels_is_no_label_of_a_classification(tmp_path):
     path = write(tmp_path, ["good", "['good', 'fun']"])
     with pytest.raises(ValueError, match=f"{path}:3: .* is a list. .* --task_type=multilabel"):
-        row_examples.ExampleReader("classification").read(path)
+        example_reader().read(path)

@@ -20,7 +20,7 @@ def read(path, *lines, needs_labels=True, skip=False, **flags):
     write_lines(path, lines)
     values = {"text_column": None, "label_column": None, "header": "auto", "delimiter": "auto",
               "encoding": "utf-8", **flags}
-    reader = choice_data.QuestionReader(lambda name, default: values[name], skip, lambda flag: False)
+    reader = choice_data.QuestionReader(values.get, lambda flag: False, skip)
     return reader.read(str(path), needs_labels)
 
 

@@ -2,7 +2,7 @@
 
 import gzip
 
-from helpers import error_of, write_file
+from helpers import error_of, example_reader, write_file
 import pytest
 
 from bertlib.data import columns, row_fields, text_keys
@@ -10,7 +10,7 @@ from bertlib.tasks.classification import row_examples
 
 
 def reader(text=None, label=None, header=None, task_type="classification", **more):
-    return row_examples.ExampleReader(task_type, text, label, header, **more)
+    return example_reader(task_type, text, label, header, **more)
 
 
 # --- Formats and columns ---------------------------------------------------------------------------------
@@ -265,11 +265,13 @@ def test_labels_that_look_the_same_are_refused(labels, said):
     (["red", "blue"], "2", ":2: the column 'red' contains 2. It should contain 1"),
     (["red"], '["x", 1, null]', ":2: a label is missing"),
     (["red"], '["x,y"]', ":2: the label 'x,y' contains ','"),
-    (["red", "a,b"], "1", ":1: the label 'a,b' contains ','")])
+    (["red", "a;b"], "1", ":1: the label 'a;b' contains ';'")])
 def test_labels_that_cannot_be_told_apart_are_refused(label, value, expected, tmp_path):
-    path = write_file(tmp_path / "train.jsonl", '{"text": "a", "red": 1, "blue": 0, "a,b": 1}\n'
-                 f'{{"text": "b", "red": {value}, "blue": 0, "a,b": 0}}\n')
-    assert expected in error_of(reader(["text"], label, None, "multilabel").read, path)
+    path = write_file(tmp_path / "train.jsonl", '{"text": "a", "red": 1, "blue": 0, "a;b": 1}\n'
+                 f'{{"text": "b", "red": {value}, "blue": 0, "a;b": 0}}\n')
+    separator = ";" if "a;b" in label else ","
+    found = reader(["text"], label, None, "multilabel", label_separator=separator)
+    assert expected in error_of(found.read, path)
 
 
 @pytest.mark.parametrize("content, expected", [

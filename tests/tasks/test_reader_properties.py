@@ -76,7 +76,7 @@ def readers_of_rows(table, path, tokenizer, **more):
     labels = written.LABELS if table.kind == "classification" else None
     if table.kind == "multiple choice":
         def read(**options):
-            reader = choice_data.QuestionReader(settings.get, more.get("skip_bad_lines"), lambda flag: False)
+            reader = choice_data.QuestionReader(settings.get, lambda flag: False, more.get("skip_bad_lines"))
             return _rows(reader.read(path, **options))
         settings["num_choices"] = len(table.texts) - 2
         found = {"training": read, "test data": lambda: read(needs_labels=False)}
@@ -84,7 +84,8 @@ def readers_of_rows(table, path, tokenizer, **more):
         check = labels and row_examples.label_checker(labels, "the labels")
 
         def create():
-            return row_examples.create_reader(table.kind, settings.get, lambda flag: False)
+            return row_examples.ExampleReader(table.kind, settings.get, lambda flag: False,
+                                              settings.get("skip_bad_lines", False))
         found = {"training": lambda: _rows(create().read(path)),
                  "evaluation": lambda: _rows(create().read(path, known=labels, find_problem=check)),
                  "test data": lambda: _rows(create().read(path, needs_labels=False, known=labels))}

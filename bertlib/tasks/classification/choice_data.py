@@ -8,7 +8,7 @@ for each ending: sent1 as the first text, and sent2 together with the ending as 
 
 import re
 
-from bertlib.data import columns, example_encoding, features_cache, record_files
+from bertlib.data import example_encoding, features_cache, record_files
 from bertlib.system import files, fingerprints, workers
 from bertlib.tasks.classification import classifier_features, row_examples
 
@@ -65,20 +65,13 @@ class QuestionReader(row_examples.ExampleReader):
     # A test file of the Hugging Face Hub's copy of SWAG has the label -1 in each row.
     no_label = (*row_examples.ExampleReader.no_label, "-1", -1)
 
-    def __init__(self, setting, skip_bad_lines, by_name):
-        """Creates a reader.
-
-        Args:
-          setting: function that takes (name of a flag, default) and returns the value of the flag. It is
-            called for the flags that describe the columns, such as "text_column".
-          skip_bad_lines: whether bad lines are left out. If false, a bad line is an error.
-          by_name: function that takes a flag's name, and returns whether its numbers are names of columns.
+    def __init__(self, setting, by_name, skip_bad_lines):
+        """Creates a reader. For the arguments, see `row_examples.ExampleReader`.
 
         Raises:
           ValueError: --text_column names too few columns.
         """
-        super().__init__("multiple_choice", **columns.column_arguments(setting, by_name),
-                         skip_bad_lines=skip_bad_lines)
+        super().__init__("multiple_choice", setting, by_name, skip_bad_lines)
         if self.text is None:
             self.other_names = [column_names(number) for number in range(MAX_CHOICES, MIN_CHOICES - 1, -1)]
             self.find_unread = unread_ending

@@ -53,9 +53,8 @@ class MultipleChoice(task.Task):
         for split in split_data.needed(settings):
             # Each question of the test file needs a prediction. So a bad line in the test file is always an
             # error, even with --skip_bad_lines. None: the error does not advise this flag.
-            reader = choice_data.QuestionReader(settings.get,
-                                                None if split == "test" else settings.skip_bad_lines,
-                                                recorded_flags.columns_by_name(settings))
+            reader = choice_data.QuestionReader(settings.get, recorded_flags.columns_by_name(settings),
+                                                None if split == "test" else settings.skip_bad_lines)
             file = reader.read(require_file(settings, f"{split}_file"), needs_labels=split != "test")
             self.skipped += reader.skipped
             self.dialect = file.dialect

@@ -51,7 +51,7 @@ def _in_order(text, labels):
 
 def _named(text, labels, label_map):
     """Parses a text with labels and weights, such as "yes:2.5". Returns the weights in the order of `labels`.
-    A label that is not in the text has the weight 1. For `label_map`, see `row_examples.ExampleReader`."""
+    A label that is not in the text has the weight 1. For `label_map`, see `label_map.read`."""
     weights = {}
     for part in text.split(","):
         label, _, weight = part.rpartition(":")

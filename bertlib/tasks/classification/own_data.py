@@ -58,8 +58,8 @@ class OwnData(classifier_data.DataProcessor):
         """
         settings, target_class = self._settings, registry.find_target(self.task_type)
         settings.mapped_labels = self._read_label_map() or {}
-        reader = row_examples.create_reader(self.task_type, settings.get,
-                                            recorded_flags.columns_by_name(settings))
+        reader = row_examples.ExampleReader(
+            self.task_type, settings.get, recorded_flags.columns_by_name(settings), settings.skip_bad_lines)
         labels = self._read_files(reader, target_class.is_score)
         self.target = target_class.of_flags(settings, labels)
         self.skipped = reader.skipped

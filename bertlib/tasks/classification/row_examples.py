@@ -22,19 +22,6 @@ from bertlib.tasks.classification import text_targets
 _MAX_LISTED = 30  # number of labels that the log lists
 
 
-def create_reader(task_type, setting, by_name):
-    """Creates an `ExampleReader` from the values of flags.
-
-    Args:
-      task_type: name of the target, such as "classification".
-      setting, by_name: see `columns.column_arguments`.
-    """
-    return ExampleReader(task_type, **columns.column_arguments(setting, by_name),
-                         separator=setting("label_separator", ","),
-                         skip_bad_lines=setting("skip_bad_lines", False),
-                         label_map=setting("mapped_labels", None))
-
-
 class Row(NamedTuple):
     """One example, read from a file.
 
@@ -89,40 +76,32 @@ class ExampleReader(columns.TextReader):
 
     Attributes:
       no_label: values of the column of the labels in a file without labels.
-      text, label: see `__init__`. If the columns were not passed, these are the columns that were found in
-        the first file.
+      text, label: lists of the columns of the texts and of the labels. If the flags do not name them, these
+        are the columns that were found in the first file.
       skipped: list of `faults.Fault`, one for each line that was left out. The list contains the lines of
         all files that were read so far.
-      unused: set of str, the labels in `label_map` that no file contains.
+      unused: set of str, the labels in --label_map that no file contains.
     """
 
     no_label = (None, "", [])
 
-    def __init__(self, task_type, text=None, label=None, header=None, separator=",", delimiter=None,
-                 encoding="utf-8", skip_bad_lines=False, label_map=None):
+    def __init__(self, task_type, setting, by_name, skip_bad_lines):
         """Creates a reader.
 
         Args:
-          task_type: name of the target.
-          text: list of the columns of the texts, from `columns.parse_columns`; None to look for
-            columns with a usual name.
-          label: list of the columns of the labels. The list may have several columns only if `task_type` is
-            "multilabel". None to look for a column with a usual name.
-          header: whether the first row contains the names of the columns; None to determine this from the
-            file.
-          separator: str, the text between the labels in a field. It is used only for "multilabel".
-          delimiter: the character between values of .csv files; None to determine this from the file.
-          encoding: name of the encoding of the files.
-          skip_bad_lines: whether bad lines are left out. If false, a bad line is an error.
-          label_map: {label in a file: label that replaces it}, see `label_map.read`.
+          task_type: name of the target, such as "classification".
+          setting, by_name: see `columns.column_arguments`. `setting` is also called for "label_separator"
+            and for "mapped_labels": {label in a file: label that replaces it}.
+          skip_bad_lines: whether bad lines are left out. If false, a bad line is an error. If it is None, the
+            error does not advise --skip_bad_lines.
         """
-        self._target, self._separator = registry.find_target(task_type), separator
-        super().__init__(text, label, header, delimiter, encoding=encoding,
-                         label_kind=header_rows.LabelKind(
-                             self._target.is_score, self._target.is_multilabel, separator))
+        self._target = registry.find_target(task_type)
+        self._separator = setting("label_separator", ",")
+        super().__init__(**columns.column_arguments(setting, by_name), label_kind=header_rows.LabelKind(
+            self._target.is_score, self._target.is_multilabel, self._separator))
         self.skipped, self._skips_bad_lines = [], skip_bad_lines
         self._width = None  # number of columns of the training file
-        self._label_map = label_map or {}
+        self._label_map = setting("mapped_labels", None) or {}
         self.unused = set(self._label_map)
 
     def map_label(self, name):
