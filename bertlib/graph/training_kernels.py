@@ -1,5 +1,6 @@
 """Computes the parts of a layer in training, with gradients that keep few tensors for the backward pass."""
 
+import functools
 import math
 
 import tensorflow.compat.v1 as tf
@@ -42,10 +43,9 @@ class TrainingKernels(object):
           [R, sum of units].
         """
         sizes = [matrix.shape.as_list()[1] for matrix in weights]
-        images = self._image_shape(inputs, sum(sizes))
         joined = products.concatenate(weights, 1, inputs.dtype)
         bias = products.concatenate(biases, 0, inputs.dtype) if biases else None
-        outputs = self._product(inputs, joined, bias, images)
+        outputs, input_gradient = self._product(inputs, joined, bias)
         if len(weights) == 1 and inputs.dtype == tf.float32:
             return outputs
 
@@ -54,25 +54,22 @@ class TrainingKernels(object):
 
         def gradient(output_gradient, inputs, *parameters):
             joined = products.concatenate(parameters[:len(sizes)], 1, inputs.dtype)
-            input_gradient = _input_gradient(output_gradient, joined, images)
             weight_gradients = split(products.kernel_gradient(inputs, output_gradient), 1)
             bias_gradients = split(products.bias_gradient(output_gradient), 0) if biases else []
-            return [input_gradient, *weight_gradients, *bias_gradients]
+            return [input_gradient(output_gradient, joined), *weight_gradients, *bias_gradients]
 
         return with_custom_gradient(outputs, [inputs, *weights, *biases], gradient)
 
-    def _image_shape(self, inputs, units):
-        return one_dnn.image_shape(inputs, units) if self.convolves else None
-
-    def _product(self, inputs, weights, bias, images):
-        """Returns inputs · weights + bias, all of the same dtype. The bias may be None.
-
-        `images` is a result of `_image_shape`. If it is not None, a convolution computes the product.
-        """
+    def _product(self, inputs, weights, bias):
+        """Returns a pair: inputs · weights + bias, all of the same dtype; and the function (gradient of this
+        product, weights) -> gradient for the inputs. The bias may be None."""
+        images = one_dnn.image_shape(inputs, weights.shape.as_list()[1]) if self.convolves else None
         if images is not None:
-            return one_dnn.convolution(inputs, weights, bias, images)
+            return (one_dnn.convolution(inputs, weights, bias, images),
+                    functools.partial(one_dnn.convolution_gradient, images=images))
         outputs = products.matmul(inputs, weights)
-        return outputs if bias is None else tf.nn.bias_add(outputs, bias)
+        return (outputs if bias is None else tf.nn.bias_add(outputs, bias),
+                functools.partial(products.matmul, transpose_b=True))
 
     # --- GELU --------------------------------------------------------------------------------------------
 
@@ -97,12 +94,11 @@ class TrainingKernels(object):
         Returns:
           [R, units].
         """
-        images = self._image_shape(inputs, kernel.shape.as_list()[1])
         activation = self.formulas.gelu(inputs, bias, approximate)
-        outputs = self._product(activation, tf.cast(kernel, inputs.dtype), None, images)
+        outputs, activation_gradient_of = self._product(activation, tf.cast(kernel, inputs.dtype), None)
 
         def gradient(output_gradient, inputs, bias, kernel):
-            activation_gradient = _input_gradient(output_gradient, tf.cast(kernel, inputs.dtype), images)
+            activation_gradient = activation_gradient_of(output_gradient, tf.cast(kernel, inputs.dtype))
             input_gradient, activation, bias_gradient = self.formulas.gelu_gradient(
                 activation_gradient, inputs, bias, approximate)
             return [input_gradient, bias_gradient, products.kernel_gradient(activation, output_gradient)]
@@ -242,16 +238,3 @@ class TrainingKernels(object):
         # draw all masks at the start of a step. The masks would then occupy memory for longer than necessary.
         with tf.control_dependencies([wait_for]):
             return randomness.bernoulli(tf.identity(shape), 1.0 - dropout_prob, site, self.mask_op)
-
-
-def _input_gradient(output_gradient, weights, images):
-    """Returns the gradient for the inputs of a product with weights.
-
-    Args:
-      output_gradient: [R, units].
-      weights: [W, units].
-      images: the `image_shape` of the inputs, or None.
-    """
-    if images is None:
-        return products.matmul(output_gradient, weights, transpose_b=True)
-    return one_dnn.convolution_gradient(output_gradient, weights, images)
