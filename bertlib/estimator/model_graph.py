@@ -40,21 +40,11 @@ class Builder:
             be split into micro-batches, or does not have the size that the `StepConfig` of `config` says.
         """
         self.model_fn, self.config, self._batch_sizes = model_fn, config, batch_sizes
-        self.params = self.copied(params)
+        self.params = dict(params or {})
         self._num_passes = 0  # number of graphs that were built for predictions
         if any(size is not None for size in batch_sizes.values()):
-            self.check_params()
+            refuse_batch_size(self.params)
         self.train_batch()
-
-    def copied(self, params):
-        """Returns a copy of the caller's params as a dict. The caller's params may be None."""
-        return dict(params or {})
-
-    def check_params(self):
-        """Raises a ValueError if params already contains batch_size."""
-        if "batch_size" in self.params:
-            raise ValueError("params must not contain batch_size: the Estimator sets this entry from "
-                             "train_batch_size, eval_batch_size or predict_batch_size. Remove the entry.")
 
     def train_batch(self):
         """Returns the `Batch` of a training step; None if the Estimator has no train_batch_size.
@@ -76,7 +66,7 @@ class Builder:
     def batch_size(self, mode):
         """Returns the "batch_size" of the params: the number of examples in a batch of the input; None if it
         is unknown. For training, see `added_params`."""
-        return {**self.params, **self.added_params(mode)}.get("batch_size")
+        return self.params_for(mode).get("batch_size")
 
     def call_input_fn(self, input_fn, mode):
         """Calls the input_fn; returns (features, labels, hooks that start the input). labels may be None."""
@@ -168,6 +158,13 @@ class Builder:
         if not isinstance(spec, EstimatorSpec):
             raise ValueError(f"The model_fn must return an EstimatorSpec; it returned {type(spec).__name__}.")
         return spec
+
+
+def refuse_batch_size(params):
+    """Raises a ValueError if params already contains batch_size."""
+    if "batch_size" in params:
+        raise ValueError("params must not contain batch_size: the Estimator sets this entry from "
+                         "train_batch_size, eval_batch_size or predict_batch_size. Remove the entry.")
 
 
 def _call_with_known(function, arguments, *positional):

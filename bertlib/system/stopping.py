@@ -28,11 +28,9 @@ class StopRequest:
         example, a training saves a checkpoint and then stops.
     """
 
-    def __init__(self):
-        self._raised = False
-        self.awaited = False
-        # Not a `threading.Event`: its lock would never be free again if a second signal interrupts its `set`.
-        self.is_set = False
+    _raised = awaited = False
+    # Not a `threading.Event`: its lock would never be free again if a second signal interrupts its `set`.
+    is_set = False
 
     def set(self):
         """Requests that the run stops."""

@@ -34,14 +34,18 @@ _WRITING_HOOKS = tf.train.CheckpointSaverHook, tf.train.SummarySaverHook, tf.tra
 class Builder(model_graph.Builder):
     """Calls the input_fn and the model_fn of a script."""
 
-    def copied(self, params):
-        return super().copied(params) if isinstance(params or {}, dict) else copy.deepcopy(params)
-
-    def check_params(self):
-        if not isinstance(self.params, dict) and not hasattr(self.params, "set_hparam"):
-            raise TypeError(f"params is a {type(self.params).__name__}, but it must be a dict, because the "
-                            "Estimator adds batch_size to params.")
-        super().check_params()
+    def __init__(self, model_fn, config, params, batch_sizes):
+        """Creates a builder; see `model_graph.Builder`. params may be of any class."""
+        is_dict = isinstance(params or {}, dict)
+        super().__init__(model_fn, config, params if is_dict else None, batch_sizes)
+        if is_dict:
+            return
+        self.params = copy.deepcopy(params)
+        if any(size is not None for size in batch_sizes.values()):
+            if not hasattr(params, "set_hparam"):
+                raise TypeError(f"params is a {type(params).__name__}, but it must be a dict, because the "
+                                "Estimator adds batch_size to params.")
+            model_graph.refuse_batch_size(params)
 
     def batch_size(self, mode):
         if isinstance(self.params, dict):
