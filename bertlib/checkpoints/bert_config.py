@@ -1,6 +1,7 @@
 """The configuration of an encoder, and the names and shapes of its variables. This module builds no graph."""
 
 import copy
+import dataclasses
 import json
 import os
 import re
@@ -13,41 +14,36 @@ ACTIVATIONS = ("gelu", "gelu_erf", "linear", "relu", "tanh")
 _HUGGING_FACE_ACTIVATIONS = {"gelu": "gelu_erf", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
 
 
+@dataclasses.dataclass(eq=False)
 class BertConfig(object):
-    """The hyperparameters of a BERT encoder, as in `bert_config.json`."""
+    """The hyperparameters of a BERT encoder, as in `bert_config.json`.
 
-    def __init__(self, vocab_size, hidden_size=768, num_hidden_layers=12, num_attention_heads=12,
-                 intermediate_size=3072, hidden_act="gelu", hidden_dropout_prob=0.1,
-                 attention_probs_dropout_prob=0.1, max_position_embeddings=512, type_vocab_size=16,
-                 initializer_range=0.02):
-        """Creates a configuration.
+    Attributes:
+      vocab_size: number of entries in the vocabulary.
+      hidden_size: W, the width of the encoder.
+      num_hidden_layers: number of encoder layers.
+      num_attention_heads: N. hidden_size must be a multiple of N.
+      intermediate_size: width of the feed-forward layer.
+      hidden_act: activation of the feed-forward layer, a name for `modeling.get_activation` or a function.
+      hidden_dropout_prob: dropout probability after the embeddings, and after the output projections of
+        attention and feed-forward layer.
+      attention_probs_dropout_prob: dropout probability of the attention probabilities.
+      max_position_embeddings: number of position embeddings, the length of the longest possible sequence.
+      type_vocab_size: number of segment ids.
+      initializer_range: standard deviation of the (truncated normal) initial weights.
+    """
 
-        Args:
-          vocab_size: number of entries in the vocabulary.
-          hidden_size: W, the width of the encoder.
-          num_hidden_layers: number of encoder layers.
-          num_attention_heads: N. hidden_size must be a multiple of N.
-          intermediate_size: width of the feed-forward layer.
-          hidden_act: activation of the feed-forward layer, a name for `modeling.get_activation` or a
-            function.
-          hidden_dropout_prob: dropout probability after the embeddings, and after the output projections of
-            attention and feed-forward layer.
-          attention_probs_dropout_prob: dropout probability of the attention probabilities.
-          max_position_embeddings: number of position embeddings, the length of the longest possible sequence.
-          type_vocab_size: number of segment ids.
-          initializer_range: standard deviation of the (truncated normal) initial weights.
-        """
-        self.vocab_size = vocab_size
-        self.hidden_size = hidden_size
-        self.num_hidden_layers = num_hidden_layers
-        self.num_attention_heads = num_attention_heads
-        self.hidden_act = hidden_act
-        self.intermediate_size = intermediate_size
-        self.hidden_dropout_prob = hidden_dropout_prob
-        self.attention_probs_dropout_prob = attention_probs_dropout_prob
-        self.max_position_embeddings = max_position_embeddings
-        self.type_vocab_size = type_vocab_size
-        self.initializer_range = initializer_range
+    vocab_size: int
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: object = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 16
+    initializer_range: float = 0.02
 
     @classmethod
     def from_dict(cls, json_object):

@@ -9,6 +9,7 @@ Google's BERT checkpoints, such as "bert/embeddings/word_embeddings". The tensor
 written in both formats. Pickle files are never opened.
 """
 
+import dataclasses
 import functools
 import ntpath
 import os
@@ -59,6 +60,7 @@ class DamagedError(ValueError):
         return f"{self.what} {advice_on_damage(self.path)}"
 
 
+@dataclasses.dataclass(eq=False)
 class Checkpoint(object):
     """The tensors of a checkpoint with their published names.
 
@@ -70,12 +72,11 @@ class Checkpoint(object):
       format: "tensorflow" or "hugging_face".
     """
 
-    def __init__(self, path, shapes, read, dtypes=None, format="tensorflow"):
-        self.path = path
-        self.shapes = shapes
-        self.dtypes = dtypes or {}
-        self.format = format
-        self._read = read
+    path: str
+    shapes: dict
+    _read: object  # function (name) -> array
+    dtypes: dict = dataclasses.field(default_factory=dict)
+    format: str = "tensorflow"
 
     def read(self, name):
         """Returns a tensor as an array. 16-bit floats are converted to float32.
@@ -92,7 +93,7 @@ class Checkpoint(object):
 
     def changed(self, read, shapes=None):
         """Returns a `Checkpoint` with another function `read`, and optionally with other shapes."""
-        return Checkpoint(self.path, shapes or self.shapes, read, self.dtypes, self.format)
+        return dataclasses.replace(self, _read=read, shapes=shapes or self.shapes)
 
     def read_dtype(self, name):
         """Returns the `tf.DType` of the array that `read` returns."""
