@@ -114,8 +114,7 @@ class Fork:
           root: pathlib.Path of the folder that is checked.
           files: {path of a Python file below root: text of the file}.
         """
-        self._root, self._files = root, files
-        self.not_followed = set()
+        self._files, self.not_followed = files, set()
         self._homes = collections.defaultdict(set)  # {module: folders that contain it}
         for path in files:
             self._homes[path.stem].add(path.parent)

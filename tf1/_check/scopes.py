@@ -22,8 +22,6 @@ def canonical(name):
 
     For example, "tensorflow.compat.v1.nn" becomes "tf.nn". Other names are returned unchanged.
     """
-    if name.split(".")[0] == "tensorflow_core":
-        name = name.replace("tensorflow_core", "tensorflow", 1)
     ours = name if name.split(".")[0] == "tf1" else our_name(name)
     return name if ours is None else f"tf{ours.removeprefix('tf1')}"
 

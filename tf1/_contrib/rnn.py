@@ -8,15 +8,6 @@ from tf1._names import keyed_random
 _StateTuple = tf.nn.rnn_cell.LSTMStateTuple
 
 
-def _in_depth(inputs):
-    """Returns the size of the last dimension; raises ValueError if it is unknown."""
-    depth = inputs.shape.as_list()[-1]
-    if depth is None:
-        raise ValueError("The last dimension of a cell's inputs must be known, but the shape is "
-                         f"{inputs.shape}.")
-    return depth
-
-
 class _Cell(tf.nn.rnn_cell.RNNCell):
     """Base class of the cells in this module. It defines the sizes of the state and of the output."""
 
@@ -72,7 +63,7 @@ class LayerNormBasicLSTMCell(_Cell):
     def call(self, inputs, state):
         cell, hidden = state
         arguments = tf.concat([inputs, hidden], 1)
-        kernel = tf.get_variable("kernel", [_in_depth(arguments), 4 * self._num_units], arguments.dtype)
+        kernel = tf.get_variable("kernel", [arguments.shape[-1], 4 * self._num_units], arguments.dtype)
         gates = tf.matmul(arguments, kernel)
         if not self._normalizes:
             gates += tf.get_variable("bias", [4 * self._num_units], arguments.dtype)
@@ -139,7 +130,7 @@ class CoupledInputForgetGateLSTMCell(_Cell):
         arguments = tf.concat([inputs, hidden], 1)
         units, dtype = self._num_units, inputs.dtype
         with tf.variable_scope(tf.get_variable_scope(), initializer=self._initializer):
-            weights = tf.get_variable("W", [_in_depth(arguments), 3 * units], dtype)
+            weights = tf.get_variable("W", [arguments.shape[-1], 3 * units], dtype)
             bias = tf.get_variable("B", [3 * units], dtype, tf.zeros_initializer())
             j, f, o = tf.split(tf.matmul(arguments, weights) + bias, 3, 1)
             if self._peepholes:

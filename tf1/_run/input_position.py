@@ -27,6 +27,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files
 from bertlib.graph import graph_keys
+from bertlib.system.terminal import first_line
 
 _ITERATORS = ("IteratorV2", "Iterator", "OneShotIterator")
 # These attributes are left out of digests, because they differ between processes or do not change the
@@ -156,7 +157,7 @@ class InputPosition(tf.train.SessionRunHook):
         except (tf.errors.OpError, OSError) as error:
             checkpoint_files.remove(path)
             logging.warning("The position of the input could not be saved in %s (%s).", directory,
-                            str(error).splitlines()[0])
+                            first_line(error))
         for prefix in checkpoint_files.list_checkpoints(directory):
             if prefix != path and not checkpoint_files.exists(_checkpoint_of(prefix)):
                 checkpoint_files.remove(prefix)
@@ -196,9 +197,9 @@ def _checkpoint_of(path):
 
 
 def _damaged(path, error):
-    reason = (getattr(error, "message", None) or str(error)).splitlines()[0]
-    return ValueError(f"The position of the input in {path} is damaged ({reason}). The weights of the "
-                      f"checkpoint are not lost. Remove {path}.index to start the input from its beginning.")
+    return ValueError(f"The position of the input in {path} is damaged ({first_line(error)}). The weights of "
+                      f"the checkpoint are not lost. Remove {path}.index to start the input from its "
+                      "beginning.")
 
 
 def _consumers(op, kind):
