@@ -80,7 +80,7 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
         # has Bessel's correction. The layer uses this kernel only for four dimensions.
         is_matrix = inputs.shape.rank == 2
         values = inputs[:, tf.newaxis, tf.newaxis] if is_matrix else inputs
-        outputs = layer.apply(values, training=is_training)
+        outputs = layer(values, training=is_training)
         outputs = tf.squeeze(outputs, [1, 2]) if is_matrix else outputs
         for variable in layer.variables:
             framework.add_model_variable(variable)
