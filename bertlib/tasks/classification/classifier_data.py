@@ -1,10 +1,7 @@
-"""Contains task processors, which read the files of classification and regression tasks, such as those of
-GLUE.
-
-A *processor* reads the TSV files of one task and returns `InputExample`s. The processors of this module only
-declare their files, columns, labels and metrics. Their base class `DataProcessor` reads the files; its errors
-name the file and the line. The module `classifier_features` converts examples into the integers that the
-model reads. The public names of `classifier_features` can also be imported from this module.
+"""Contains processors. A *processor* reads the files of a classification or regression task, such as one of
+GLUE, and returns `InputExample`s. The processors of this module only declare their files, columns, labels and
+metrics. Their base class `DataProcessor` reads the files; its errors name the file and the line. The public
+names of `classifier_features`, which converts examples into features, can also be imported from this module.
 
 A user's own classification is a subclass of `DataProcessor` in a file of the user; see
 docs/howto/own_task.md. To add a task to this project, write a subclass in this module, and add it to
@@ -567,7 +564,7 @@ class WnliProcessor(_GlueProcessor):
     layout = Layout(text_a="sentence1", text_b="sentence2", label="label")
 
 
-# The names in run.json of the task of the user's own data, and of the task of a --task_module.
+# The names in run.json of the tasks of the user's own data and of a --task_module.
 OWN_DATA, TASK_MODULE = "own data", "task module"
 # The tasks of --task_name, in lower case. To add a task, see docs/howto/classification.md#a-new-glue-task.
 PROCESSORS = {
