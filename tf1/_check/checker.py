@@ -6,7 +6,6 @@ import pathlib
 import re
 import sys
 
-from bertlib.system.terminal import counted
 from tf1._check import modules, syntax
 from tf1._check.reader import Reader
 from tf1._check.rules import PYTHON2
@@ -81,9 +80,9 @@ def check(*roots):
     wrong = [(path, finding) for path, own in found.items() for finding in own if not finding.note]
     notes = sum(map(len, found.values())) - len(wrong)
     more = [text for count, text in (
-        (notes, counted(notes, "note")),
-        (notebooks, f"{counted(notebooks, 'notebook')} not read"),
-        (len(unread), f"{counted(len(unread), 'other file')} not read"),
+        (notes, _number(notes, "note")),
+        (notebooks, f"{_number(notebooks, 'notebook')} not read"),
+        (len(unread), f"{_number(len(unread), 'other file')} not read"),
         (not_followed, f"imports not checked: {', '.join(sorted(not_followed))}")) if count]
     print("; ".join([_result(wrong, len(found)), *more]) + ".")
     return int(bool(wrong))
@@ -125,8 +124,12 @@ def _result(wrong, read):
       read: number of files that were read.
     """
     if not wrong:
-        return f"Nothing found in {counted(read, 'file')}"
+        return f"Nothing found in {_number(read, 'file')}"
     lines, files = {(path, finding.line) for path, finding in wrong}, {path for path, _ in wrong}
     kinds = collections.Counter(finding.kind for _, finding in wrong).most_common()
-    return (f"{counted(len(lines), 'line')} in {len(files)} of {counted(read, 'file')} will not run "
-            f"({counted(len(wrong), 'finding')}: {', '.join(f'{kind}: {count}' for kind, count in kinds)})")
+    return (f"{_number(len(lines), 'line')} in {len(files)} of {_number(read, 'file')} will not run "
+            f"({_number(len(wrong), 'finding')}: {', '.join(f'{kind}: {count}' for kind, count in kinds)})")
+
+
+def _number(count, name):
+    return f"{count} {name}{'' if count == 1 else 's'}"
