@@ -53,7 +53,7 @@ def parse_columns(text, flag="--text_column", by_name=False):
             for column in columns]
 
 
-def column_arguments(setting, by_name=lambda flag: False):
+def column_arguments(setting, by_name):
     """Returns a dict with arguments of `TextReader`: `text`, `label`, `header`,
     `delimiter` and `encoding`.
 
@@ -300,10 +300,17 @@ class TextReader:
     Attributes:
       text: the columns of the texts. If the caller passed no columns, these are the columns that were found
         in the first file.
+      other_names: lists of names, which the columns of the texts may also have in a file that lacks the
+        columns in `text`. The texts are read from the columns of the first list whose columns all exist. The
+        columns are chosen for each file and, in JSON Lines, for each row. None if all files have the same
+        columns.
+      find_unread: function for a choice from `other_names`, see `answers.Answers.find_unread`.
     """
 
-    def __init__(self, text=None, label=None, header=None, delimiter=None, other_names=None,
-                 find_unread=None, takes_lists=False, encoding="utf-8", label_kind=None):
+    other_names = find_unread = None
+
+    def __init__(self, text=None, label=None, header=None, delimiter=None, takes_lists=False,
+                 encoding="utf-8", label_kind=None):
         """Stores the description of the files.
 
         Args:
@@ -314,11 +321,6 @@ class TextReader:
           header: whether the first row is a header row. None to decide this by the passed columns: the first
             row is a header row if a column was passed by name, or if no columns of texts were passed.
           delimiter: the character between values of .csv files; None to determine it from the first row.
-          other_names: lists of names, which the columns of the texts may also have in a file that lacks the
-            columns in `text`. The texts are read from the columns of the first list whose columns all exist.
-            The columns are chosen for each file and, in JSON Lines, for each row. None if all files have the
-            same columns.
-          find_unread: function for a choice from `other_names`, see `answers.Answers.find_unread`.
           takes_lists: whether a text in JSON Lines may be a list of words, which is left unchanged.
           encoding: name of the encoding of the files.
           label_kind: a `header_rows.LabelKind` without known labels; None if a row has one label.
@@ -326,7 +328,7 @@ class TextReader:
         self.text, self.label = text, label
         self.header, self.delimiter, self.encoding = header, delimiter, encoding
         self.label_kind = label_kind or header_rows.LabelKind()
-        self.other_names, self.find_unread, self.takes_lists = other_names, find_unread, takes_lists
+        self.takes_lists = takes_lists
 
     def rows(self, stream, path, input_format, known=None, ahead=LOOKAHEAD_ROWS):
         """Returns the `TextFile` of a file or stream. It reads a row when the row is asked for.

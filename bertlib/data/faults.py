@@ -56,7 +56,7 @@ class FileFaults:
       counts: {kind: number of faults}.
     """
 
-    def __init__(self, path, is_skipping=False):
+    def __init__(self, path, is_skipping):
         """Creates an empty collection.
 
         Args:

@@ -155,7 +155,7 @@ def _is_balanced(name):
 # --- All rows of a file ----------------------------------------------------------------------------------
 
 
-def compare_rows(rows, known=None, is_ordered=True):
+def compare_rows(rows, known, is_ordered):
     """Compares the labels in all rows of a file. Returns for each row the list of its labels, or a
     `RowError` if this row contradicts the other rows.
 

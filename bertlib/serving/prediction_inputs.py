@@ -93,11 +93,12 @@ class InputReader:
                              f"column{'s' * (number != 1)}, but the texts of the model are "
                              f"{columns.join_names(fields)}. Name one column for each text.")
         columns.check_header_flag(arguments["header"], arguments["text"], "--text_column")
-        names = [] if has_text_column else _other_names(model, answers)
         self._reader = columns.TextReader(
-            **arguments, other_names=names, find_unread=answers.find_unread, takes_lists=answers.takes_words,
+            **arguments, takes_lists=answers.takes_words,
             label_kind=header_rows.LabelKind(model.target.is_score, model.target.is_multilabel,
                                              model.setting("label_separator", ",")))
+        self._reader.other_names = [] if has_text_column else _other_names(model, answers)
+        self._reader.find_unread = answers.find_unread
 
     def read(self, stream, name, input_format, ahead=columns.LOOKAHEAD_ROWS):
         """Yields the `Input` of each line as soon as the line has arrived.
