@@ -106,7 +106,24 @@ def describe(settings, count_dev_examples, train=None, dev=None):
     if settings.do_eval or curve_table.is_requested(settings):
         data["dev_data"] = {**fingerprints.hash_files(dev or [settings.dev_file]),
                             "examples": count_dev_examples()}
+        if train is None:  # a pre-training evaluates its training records if there is no --eval_file
+            _warn_if_trained_on(settings, data["dev_data"])
     return data
+
+
+def find_earlier_training(settings):
+    """Returns the `OutputDirectory` of the training that a run continues, or that saved its starting weights.
+    The result is None if there is no such training."""
+    return settings.output_directory if settings.output_directory.newest else settings.initial_training
+
+
+def _warn_if_trained_on(settings, dev_data):
+    """Warns if an earlier training has trained on the files of the development set, `dev_data`."""
+    earlier = find_earlier_training(settings)
+    trained = earlier and earlier.record and earlier.record["train_data"]
+    if trained and trained["fingerprint"] == dev_data["fingerprint"]:
+        logging.warning("The development data are the training data of %s, so the metrics will say little "
+                        "about new data. Evaluate on other data.", earlier.path)
 
 
 # --- Examples --------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from helpers import read_json, write_json
 import model_directories
 from outputs import contents, table
 import pytest
+from rows import ROWS
 
 ROW = "one text"
 TRAIN = dict(dev_file=None, test_file=None, dev_fraction=0.25, do_eval=False, do_predict=False)
@@ -107,3 +108,26 @@ def test_rows_that_are_trained_on_are_counted(untrained):
         assert refused.err.count(f"{part}: {count} examples have the same texts as examples in --train_file="
                                  "data/train.csv. (Letter case") == 1, refused.err
         assert f"The first of these examples is in line {line}." in refused.err
+
+
+@pytest.mark.parametrize("flags, part", [
+    (dict(do_predict=True, test_file="data/again.csv"), "test"),
+    (dict(do_eval=True, dev_file="data/again.csv"), "dev"),
+    (dict(do_train=True, do_eval=True, train_file="data/dev.csv", dev_file="data/again.csv",
+          init_checkpoint="output", output_dir="second", train_batch_size=999), "dev")])
+def test_examples_of_an_earlier_training_are_counted(flags, part, copy):
+    """4 of the 16 rows are its development set. The last run is refused later, because no batch is large
+    enough."""
+    data = copy.directory / "data"
+    (data / "again.csv").write_bytes((data / "train.csv").read_bytes())
+    done = copy.train(**{**EVALUATE, "do_eval": False, "train_file": None, **flags})
+    assert f"{part}, data/again.csv: 12 of 16 examples have the same texts as examples in " in done.err
+    assert "data/train.csv, the training file of output. (Letter case" in done.err
+
+
+@pytest.mark.parametrize("name, flag, path", [
+    ("tagging, columns", "dev_file", "data/train.conll"), ("SQuAD 1.1", "predict_file", "data/train.json")])
+def test_a_training_file_that_is_evaluated_is_named(name, flag, path, workspaces, tmp_path):
+    copy = workspaces(ROWS[name]).copy(tmp_path / "copy")
+    done = copy.train(do_train=False, do_eval=True, do_predict=False, results_dir="results", **{flag: path})
+    done.assert_success("The development data are the training data of output, so the metrics will say little")

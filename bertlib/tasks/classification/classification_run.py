@@ -143,8 +143,10 @@ def find_known_task(settings, suffix):
 def _explain_missing_name(settings):
     """Returns an error message for a run without --task_name that does not evaluate a known task."""
     if settings.task_name == classifier_data.OWN_DATA:
+        record = settings.trained.record
+        again = f"--train_file={record['files'].get('train_file')}, whose development rows were kept, or with "
         return (f"The model in --output_dir={settings.output_dir} was trained on your own data. "
-                "Name a file with --dev_file or --test_file.")
+                f"Name a file with {again if record['dev_rows'] else ''}--dev_file or --test_file.")
     if settings.task_name == classifier_data.TASK_MODULE:
         return ("The model was trained with a --task_module. Pass this module: the training stored a copy in "
                 f"{settings.trained.path}/{file_names.TASK_MODULE}. "

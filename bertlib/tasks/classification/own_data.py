@@ -1,11 +1,14 @@
 """Contains the processor of the user's own data (--train_file, --dev_file and --test_file). It resolves the
 flags of the data, reads the files, and determines the labels."""
 
+import os
+
 from absl import logging
 
 from bertlib.data import columns, row_fields, tables
 from bertlib.runs import file_names, recorded_flags, registry, run_record
 from bertlib.runs.input_paths import require_file
+from bertlib.system import files
 from bertlib.tasks import head_labels, split_data
 from bertlib.tasks.classification import classification_run, classifier_data, dev_split, row_examples
 
@@ -120,7 +123,8 @@ class OwnData(classifier_data.DataProcessor):
             if getattr(settings, name) is None and found_columns:
                 settings.set_default(name, ",".join(map(str, found_columns)))
         if train is not None:
-            _warn_of_shared_examples(train, others)
+            _warn_of_contradictions(train)
+            _warn_of_shared_examples(train.rows, f"--train_file={train.path}", others)
             dev = None
             if settings.dev_fraction is not None:
                 (train, dev, _), self.dev_rows = dev_split.split_training_file(settings, train)
@@ -130,7 +134,31 @@ class OwnData(classifier_data.DataProcessor):
             if takes_out:
                 found["dev"] = dev
         found.update(others)
+        self._warn_of_earlier_training(train)
         return labels
+
+    def _warn_of_earlier_training(self, train):
+        """Warns if the files to evaluate contain examples of an earlier training, see
+        `split_data.find_earlier_training`. `train` is the training file if the run has read it."""
+        settings = self._settings
+        earlier = split_data.find_earlier_training(settings)
+        record = earlier and earlier.record
+        path = record and record["task"] == classifier_data.OWN_DATA and record["files"].get("train_file")
+        evaluated = {split: file for split, file in self._files.items() if split != "train"}
+        if not (path and evaluated) or train and files.absolute(train.path) == path:
+            return
+        reader = row_examples.create_reader(record["task_type"], record["settings"].get,
+                                            lambda flag: tables.is_json_lines(path))
+        try:
+            trained = reader.read(path)
+            if record["dev_rows"]:
+                stored = os.path.join(earlier.path, file_names.DEV_ROWS)
+                trained = dev_split.find_rows(trained, files.read_text(stored), stored).train
+        except (ValueError, OSError) as error:
+            logging.info("The evaluated examples are not compared with those of the training in %s: %s",
+                         earlier.path, error)
+            return
+        _warn_of_shared_examples(trained.rows, f"{path}, the training file of {earlier.path}", evaluated)
 
     def _known_labels(self, reader):
         """Returns the labels, if they are known before the training file is read.
@@ -241,9 +269,8 @@ def _check_flags(settings, target_class):
                               "--text_column and --label_column")
 
 
-def _warn_of_shared_examples(train, others):
-    """Warns if the training file contains texts with different labels; or if the development file or the test
-    file contains examples of the training file."""
+def _warn_of_contradictions(train):
+    """Warns if the training file contains texts with different labels."""
     trained, contradictions = {}, []
     for row in train.rows:
         first = trained.setdefault(dev_split.text_key_of_row(row), row)
@@ -253,12 +280,22 @@ def _warn_of_shared_examples(train, others):
         logging.warning("%s: examples with the same texts as an earlier example, but another label: %d. The "
                         "lines %d and %d are such a pair. Correct the labels, or remove one of the examples.",
                         train.path, len(contradictions), *contradictions[0])
+
+
+def _warn_of_shared_examples(rows, source, others):
+    """Warns if the development file or the test file contains examples of a training.
+
+    Args:
+      rows: list of the `row_examples.Row`s of the training.
+      source: their file, for the warning.
+      others: {split: `row_examples.ExampleFile`}, the files to evaluate.
+    """
+    trained = set(map(dev_split.text_key_of_row, rows))
     for name, file in others.items():
         shared = [row for row in file.rows if dev_split.text_key_of_row(row) in trained]
         if shared:
-            logging.warning("%s, %s: %d of %d examples have the same texts as examples in --train_file=%s. "
+            logging.warning("%s, %s: %d of %d examples have the same texts as examples in %s. "
                             "(Letter case, white space and the order of two texts were ignored.) The first "
                             "of these examples is in line %d. The metrics will say little about new texts. "
-                            "Remove these examples from one of the two "
-                            "files.", name, file.path, len(shared), len(file.rows), train.path,
-                            shared[0].line)
+                            "Remove them from the training or from the evaluation.",
+                            name, file.path, len(shared), len(file.rows), source, shared[0].line)
