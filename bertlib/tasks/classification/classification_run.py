@@ -144,9 +144,10 @@ def _explain_missing_name(settings):
     """Returns an error message for a run without --task_name that does not evaluate a known task."""
     if settings.task_name == classifier_data.OWN_DATA:
         record = settings.trained.record
-        again = f"--train_file={record['files'].get('train_file')}, whose development rows were kept, or with "
+        path = record["files"].get("train_file")
+        again = f"--train_file={path}, whose development rows were kept, or with " if record["dev_rows"] else ""
         return (f"The model in --output_dir={settings.output_dir} was trained on your own data. "
-                f"Name a file with {again if record['dev_rows'] else ''}--dev_file or --test_file.")
+                f"Name a file with {again}--dev_file or --test_file.")
     if settings.task_name == classifier_data.TASK_MODULE:
         return ("The model was trained with a --task_module. Pass this module: the training stored a copy in "
                 f"{settings.trained.path}/{file_names.TASK_MODULE}. "
