@@ -145,7 +145,7 @@ def _explain_missing_name(settings):
     if settings.task_name == classifier_data.OWN_DATA:
         record = settings.trained.record
         path = record["files"].get("train_file")
-        again = f"--train_file={path}, whose development rows were kept, or with " if record["dev_rows"] else ""
+        again = f"--train_file={path}, with its development rows, or with " if record["dev_rows"] else ""
         return (f"The model in --output_dir={settings.output_dir} was trained on your own data. "
                 f"Name a file with {again}--dev_file or --test_file.")
     if settings.task_name == classifier_data.TASK_MODULE:
