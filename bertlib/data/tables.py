@@ -181,9 +181,11 @@ def read_lines(stream, encoding=None, marks=None):
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
+            is_utf_16 = number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+            advice = f", or pass --encoding={'utf-16' if is_utf_16 else 'cp1252'}" if encoding else ""
             text = RowError(number, f"byte {line[error.start]:#04x} at offset {offset + error.start} is not "
-                            f"UTF-8; convert the file to UTF-8{_encoding_advice(line, number, encoding)}.",
-                            "bad encoding", line.decode("utf-8", "replace"))
+                            f"UTF-8; convert the file to UTF-8{advice}.", "bad encoding",
+                            line.decode("utf-8", "replace"))
         else:
             if number == 1 and line.startswith(_UTF8_MARK):
                 text = text.removeprefix("\ufeff")
@@ -227,15 +229,6 @@ def decode_as_utf8(text, encoding):
     except UnicodeError:
         return None
     return None if found == text else found
-
-
-def _encoding_advice(line, number, encoding):
-    """Returns the last words of an error message, which recommend --encoding. Returns "" for a command
-    without this flag."""
-    if encoding is None:
-        return ""
-    is_utf_16 = number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return f", or pass --encoding={'utf-16' if is_utf_16 else 'cp1252'}"
 
 
 def _nul_error(number, text, encoding):
@@ -497,9 +490,7 @@ class Table:
             return
         self.delimiter = delimiter or self.delimiter
         if self.delimiter is None:
-            first = list(_first_row(lines))
-            unquoted = _drop_quoted(first)
-            self.delimiter = ";" if ";" in unquoted and "," not in unquoted else ","
+            self.delimiter, first = _find_delimiter(lines)
             lines = itertools.chain(first, lines)
         self._rows = split_rows(lines, self.delimiter, '"', strict=True, lines_before=int(self.is_declared))
         self.dialect = Dialect(self.delimiter, has_mark)
@@ -518,22 +509,19 @@ class Table:
         return self._rows
 
 
-def _first_row(lines):
-    """Yields the lines of the first row. The row ends with the first line after which all quotes are closed.
-    """
-    quotes = 0
+def _find_delimiter(lines):
+    """Reads the first row from an iterator of lines. The row ends with the first line after which all quotes
+    are closed. Returns (the delimiter of the row, list of its lines)."""
+    first, texts, quotes = [], [], 0
     for number, text in itertools.islice(lines, _MAX_LINES):
-        yield number, text
+        first.append((number, text))
         if not isinstance(text, RowError):
+            texts.append(text)
             quotes += text.count('"')
             if text.strip() and quotes % 2 == 0:
-                return
-
-
-def _drop_quoted(lines):
-    """Joins lines into one text. Returns this text without the parts between quotes."""
-    text = "".join(text for _, text in lines if not isinstance(text, RowError))
-    return re.sub(r'"[^"]*("|$)', "", text)
+                break
+    unquoted = re.sub(r'"[^"]*("|$)', "", "".join(texts))
+    return ";" if ";" in unquoted and "," not in unquoted else ",", first
 
 
 @contextlib.contextmanager
