@@ -86,27 +86,25 @@ _TRAINING = {
     **_at("log", {"init_checkpoint": "no/such"}, traceback=True),
 }
 _OVERRIDES = {
-    "run_squad": {"trim_padding": Effect(True, "weights"),
-                  "doc_stride": Effect(3, "output/train.tf_record", {"max_seq_length": 16}),
-                  "max_seq_length": Effect(16, "output/train.tf_record"),
-                  "do_predict": Effect(True, "output/test_predictions.csv", {"do_eval": None})},
+    "run_squad": {**_at("weights", trim_padding=True),
+                  **_at("output/train.tf_record", {"max_seq_length": 16}, doc_stride=3),
+                  **_at("output/train.tf_record", max_seq_length=16),
+                  **_at("output/test_predictions.csv", {"do_eval": None}, do_predict=True)},
     "run_pretraining": {
-        "max_seq_length": Effect(12, "message"),
+        **_at("message", max_seq_length=12),
         **{name: _TRAINING[name]._replace(base={**_BEST, "num_train_epochs": None, "num_train_steps": 4})
            for name in ("early_stopping_evals", "weights")},
-        "log_steps": Effect(3, "log", {"num_train_steps": 4})},
-    "run_swag": {"max_seq_length": Effect(20, "output/train.tf_record")},
-    "run_classifier": {"doc_stride": Effect(2, "output/train.tf_record", {"max_seq_length": 8})},
-    "run_ner": {"data_dir": Effect("no/such", "message",
-                                   dict.fromkeys(["train_file", "dev_file", "test_file"]))},
+        **_at("log", {"num_train_steps": 4}, log_steps=3)},
+    "run_swag": _at("output/train.tf_record", max_seq_length=20),
+    "run_classifier": _at("output/train.tf_record", {"max_seq_length": 8}, doc_stride=2),
+    "run_ner": _at("message", dict.fromkeys(["train_file", "dev_file", "test_file"]), data_dir="no/such"),
     # A hub module has these properties itself.
     "run_classifier_with_tfhub": {
-        "do_lower_case": Effect(False, "message"), "dev_fraction": Effect(0.25, "message"),
-        "memory_limit_gb": Effect(1e-6, "log", {"gradient_accumulation_steps": 0}),
-        **{name: Effect(value, "message") for name, value in dict(
-            bert_config_file="model/bert_config.json", init_checkpoint="model/bert_model.ckpt",
-            precision="bf16", recompute="layers", recompute_segment=2, compile_kernels=True,
-            layer_decay=0.5, freeze_layers=1, freeze_embeddings=True, reinit_layers=1).items()}},
+        **_at("log", {"gradient_accumulation_steps": 0}, memory_limit_gb=1e-6),
+        **_at("message", do_lower_case=False, dev_fraction=0.25, bert_config_file="model/bert_config.json",
+              init_checkpoint="model/bert_model.ckpt", precision="bf16", recompute="layers",
+              recompute_segment=2, compile_kernels=True, layer_decay=0.5, freeze_layers=1,
+              freeze_embeddings=True, reinit_layers=1)},
 }
 # {flag: the test file that shows its effect}. These effects need several processes, a server, other data or
 # other machines.
