@@ -184,8 +184,10 @@ def assert_same(computed, expected):
 @pytest.mark.parametrize("clip_norm, limit", [(0.5, 0.5), (0, np.inf)])
 def test_weight_decay_and_clipping_can_be_chosen(clip_norm, limit):
     loss, factor = build_problem()
+    tf.get_variable("unused", initializer=7.0)
     computed = train(optimization.create_optimizer(
         loss, use_tpu=False, weight_decay=0.1, clip_norm=clip_norm, **SCHEDULE), factor, [[1.0]] * 3)
+    assert computed["unused"] == 7 and "unused/adam_m" not in computed  # it has no gradient
     assert_same(computed, train_in_numpy(adamw, [[1.0]] * 3, clip_norm=limit, decay=0.1)[0])
 
 

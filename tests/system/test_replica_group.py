@@ -176,6 +176,20 @@ def test_a_replica_of_another_run_is_refused(changes, words, meeting):
             one.result()
 
 
+def test_of_two_replicas_with_one_number_one_is_refused(meeting):
+    run = meeting(3)
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        first = pool.submit(run.group(0).meet)
+        alike = [pool.submit(run.group(1).meet) for _ in range(2)]
+        refused, left = concurrent.futures.wait(alike, return_when="FIRST_COMPLETED")
+        assert re.search(r"says that it is replica 1, but this number is invalid or already in use\. "
+                         r"Another run probably uses the same address",
+                         str(refused.pop().exception()))
+        run.group(2).meet()
+        for one in (first, *left):
+            one.result()
+
+
 # --- Unknown and silent connections, replicas that end before all have connected -------------------------
 
 
