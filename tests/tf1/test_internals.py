@@ -21,7 +21,6 @@ ATTRIBUTES = {
                   "index_to_string_table_from_tensor",
     "summary_ops_v2": "create_file_writer summary_writer_initializer_op graph_v1",
     "inner_python": "framework ops training",
-    "normalization": "BatchNormalization batch_normalization",
     "ResourceVariable": "handle read_value is_initialized initial_value __add__ __pow__",
     "state_ops": "assign",
     "optimizers": "_RefVariableProcessor",

@@ -4,16 +4,10 @@ Names of `tf.contrib.layers` and `tf.contrib.training` that tf1 does not define 
 """
 
 import importlib
-import sys
 
 from tf1._contrib import framework
-from tf1._names import internals
 
 INSTALL = "the package tf-slim: pip install tf-slim"
-
-# tensorflow.python.layers.normalization imports a module of Keras 2 under the old name below. The installed
-# Keras 2 has this module under a different name. So the old name is added to `sys.modules`.
-sys.modules.setdefault("tf_keras.legacy_tf_layers.normalization", internals.normalization)
 
 
 def package():

@@ -28,9 +28,8 @@ from tensorflow.python.training import optimizer as optimizers
 from tensorflow.python.util import deprecation, nest
 from tf_keras.src.engine import training_utils_v1
 from tf_keras.src.layers.rnn import legacy_cell_wrappers
-from tf_keras.src.legacy_tf_layers import normalization
 
-__all__ = ["export_output", "lookup_ops", "nest", "normalization", "summary_ops_v2"]
+__all__ = ["export_output", "lookup_ops", "nest", "summary_ops_v2"]
 
 # --- Names of TensorFlow that programs use unchanged ----------------------------------------------
 
@@ -53,9 +52,6 @@ inner_python = tensorflow_python
 deprecated, deprecated_args = deprecation.deprecated, deprecation.deprecated_args
 # tf.contrib.framework.smart_cond accepts a Python bool, which the public `tf.cond` refuses.
 smart_cond, smart_constant_value = smart_conds.smart_cond, smart_conds.smart_constant_value
-# `normalization` is a module of Keras. tensorflow.python.layers.normalization imports this module by a name
-# that the module had in earlier versions of Keras. `_contrib/slim.py` makes the import work.
-
 
 # --- Graphs ----------------------------------------------------------------------------------------------
 

@@ -64,11 +64,13 @@ _ESTIMATOR_FILES = (
     "export.export export.export_lib export.export_output exporter hooks.basic_session_run_hooks hooks.hooks "
     "hooks.session_run_hook inputs.inputs inputs.numpy_io inputs.pandas_io model_fn mode_keys run_config "
     "tpu.tpu_config tpu.tpu_estimator training util")
-# Maps the old name of a module of TensorFlow to its new name.
-_MOVED = {
-    "tensorflow.python.training.gen_training_ops": "tensorflow.python.ops.gen_training_ops",
-    "tensorflow.python.training.training_ops": "tensorflow.python.ops.gen_training_ops",
-}
+# Old and new names of modules. tensorflow.python.layers.normalization itself imports the module of Keras 2 by
+# its old name.
+_MOVED = """
+    tensorflow.python.training.gen_training_ops tensorflow.python.ops.gen_training_ops
+    tensorflow.python.training.training_ops     tensorflow.python.ops.gen_training_ops
+    tf_keras.legacy_tf_layers.normalization     tf_keras.src.legacy_tf_layers.normalization
+"""
 # Files of tensorflow.python, the part of TensorFlow that still has the names, and the names; see `own_names`.
 _PUT_BACK = """
     framework.ops            v1            IndexedSlices Tensor
@@ -128,33 +130,30 @@ def find(name):
     Raises:
       ImportError: a part of `tf` lacks the module. The message says what to use instead.
     """
-    # Case 1: the module moved within TensorFlow.
-    if name in _MOVED:
-        return Namespace(name, {}, lambda: importlib.import_module(_MOVED[name]))
     # `root` is the prefix that the program wrote, such as "tf1.". `file` is the name of the same module with
     # the prefix "tensorflow.".
     root = next((root for root in _ROOTS if name.startswith(root)), "")
     file = f"tensorflow.{name[len(root):]}" if root else name
-    # Case 2: the module is Keras under a name of TensorFlow 1.
+    # Case 1: the module is Keras under a name of TensorFlow 1.
     if f"{file}.".startswith(("tensorflow.contrib.keras.", "tensorflow.python.keras.")) and (
             root or file.startswith("tensorflow.contrib.")):
         return keras_modules.find(file.replace("tensorflow", "tf", 1))
-    # Case 3: the name is a file of TensorFlow 1.15, such as tensorflow.contrib.crf.python.ops.crf. The
+    # Case 2: the name is a file of TensorFlow 1.15, such as tensorflow.contrib.crf.python.ops.crf. The
     # returned module has all names of the part of `tf` to which the file belonged, such as tf.contrib.crf.
     if file in _FILES:
         return Namespace(name, {}, lambda: _FILES[file])
-    # Case 4: the name consists of a file of TensorFlow 1.15 and one more part. For example,
+    # Case 3: the name consists of a file of TensorFlow 1.15 and one more part. For example,
     # tensorflow_estimator.estimator.export consists of tensorflow_estimator.estimator and the part `export`.
     package, _, part = file.rpartition(".")
     if package in _FILES:
         return _part(_FILES[package], part, name)
-    # Case 5: TensorFlow still contains the module, or the name does not belong to `tf`. Return None, so that
+    # Case 4: TensorFlow still contains the module, or the name does not belong to `tf`. Return None, so that
     # another finder finds the module.
     path = name[len(root):].split(".")
     is_public_part = root and not path[0].startswith("_")
     if not is_public_part or (_ROOTS[root] and path[0] not in _ROOTS[root]):
         return None
-    # Case 6: the module is an attribute of `tf1`. Either TensorFlow lacks the module, such as
+    # Case 5: the module is an attribute of `tf1`. Either TensorFlow lacks the module, such as
     # tensorflow.contrib.crf, or the program imports the module from `tf1`, such as tf1.nn.
     module = sys.modules["tf1"]
     for part in path:
@@ -183,8 +182,10 @@ def _part(module, name, full):
 
 
 def _put_back():
-    """Adds names to TensorFlow's own modules. Programs import these names, but later versions of TensorFlow
-    removed them."""
+    """Adds modules that have moved, and adds names to TensorFlow's own modules. Programs import these modules
+    and names, but later versions of TensorFlow removed them."""
+    for old, new in rows(_MOVED):
+        sys.modules.setdefault(old, importlib.import_module(new))
     for file, home, names in rows(_PUT_BACK, 3):
         module = importlib.import_module(f"tensorflow.python.{file}")
         for name, value in own_names(operator.attrgetter(home)(tf.compat), names).items():
