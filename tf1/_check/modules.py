@@ -13,6 +13,8 @@ import warnings
 import tf1
 from tf1._run import modules as program_modules
 
+# Programs import the builtins of Python 2 from these modules with `import *`.
+_GIVE_BUILTINS = {"builtins", "future", "past", "six"}
 _DEFINITION = re.compile(r"^\s*def (\w+)", re.MULTILINE)
 _FROM_PACKAGE = re.compile(r"^\s*from \.*([\w.]+) import ([^#\n]+)", re.MULTILINE)
 _IMPORT_PART = re.compile(r"^\s*import (\w+(?:\.\w+)+)", re.MULTILINE)
@@ -152,12 +154,14 @@ class Fork:
                 and not_installed(name))
 
     def stars_give(self, stars, name):
-        """Returns whether one of the program's modules in `stars` defines a name.
+        """Returns whether one of the modules in `stars` defines a builtin of Python 2.
 
         Args:
           stars: names of the modules that are imported with `import *`.
           name: the name.
         """
+        if {star.split(".")[0] for star in stars} & _GIVE_BUILTINS:
+            return True
         stems = {star.split(".")[-1] for star in stars}
         bound = re.compile(rf"^\s*(?:{name}\s*=|def {name}\b|from .* import .*\b{name}\b)", re.M)
         return any(path.stem in stems and bound.search(text) for path, text in self._files.items())

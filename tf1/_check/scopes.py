@@ -13,8 +13,6 @@ from tf1._run.rewriting import our_name
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _LONGEST_CHAIN = 20
-# Programs import the builtins of Python 2 from these modules with `import *`.
-_GIVE_BUILTINS = {"builtins", "future", "past", "six"}
 
 
 def canonical(name):
@@ -128,8 +126,7 @@ class Scope:
             return None, 0
         scope = self.find(node.id)
         if scope is None:
-            has_old_builtins = {star.split(".")[0] for star in self.module.stars} & _GIVE_BUILTINS
-            known = hasattr(builtins, node.id) or (node.id in BUILTINS and not has_old_builtins)
+            known = hasattr(builtins, node.id) or node.id in BUILTINS
             return (f"builtins.{node.id}", 1) if known else (None, 0)
         meanings = {scope.resolve(binding, depth + 1)[0] if isinstance(binding, (ast.Name, ast.Attribute))
                     and len(scope.names[node.id]) == 1 else binding if isinstance(binding, str) else None

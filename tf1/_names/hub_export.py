@@ -240,16 +240,13 @@ class Module(hub_module.Module):
 
     def _variables_by_name(self, imported):
         """Returns {name in the module: variable, or list of the parts of a partitioned variable}."""
-        variables, parts = {}, {}
-        for name, variable in super()._variables_by_name(imported).items():
-            definition = variable.to_proto()
-            if definition.HasField("save_slice_info_def"):
-                offset = tuple(definition.save_slice_info_def.var_offset)
-                parts.setdefault(os.path.dirname(name), []).append((offset, variable))
+        variables, found = {}, super()._variables_by_name(imported)
+        slices = {name: variable.to_proto().save_slice_info_def for name, variable in found.items()}
+        for name in sorted(found, key=lambda name: tuple(slices[name].var_offset)):
+            if slices[name].full_name:
+                variables.setdefault(os.path.dirname(name), []).append(found[name])
             else:
-                variables[name] = variable
-        variables.update({name: [variable for _, variable in sorted(pieces, key=lambda pair: pair[0])]
-                          for name, pieces in parts.items()})
+                variables[name] = found[name]
         return variables
 
     def _start_from_checkpoint(self):
