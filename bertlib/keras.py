@@ -118,7 +118,7 @@ class BertEncoder(tf.keras.layers.Layer):
         checkpoint = checkpoint_formats.open_checkpoint(path)
         if config_file is None:
             directory = checkpoint_formats.directory_of_checkpoint(path)
-            names = [os.path.join(directory, name) for name in model_writer.CONFIG.values()]
+            names = [os.path.join(directory, name) for name in file_names.CONFIGS.values()]
             config_file = next((name for name in names if files.exists(name)), None)
             if config_file is None:
                 raise FileNotFoundError(f"There is no {' and no '.join(names)}. Pass the path of the "

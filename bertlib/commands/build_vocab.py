@@ -203,7 +203,7 @@ def open_model(settings):
       ValueError, FileNotFoundError: a file is missing or damaged, or the files contradict each other.
     """
     source = model_flags.open_starting_weights(settings)
-    directory, names = checkpoint_formats.directory_of_checkpoint(source.path), model_writer.CONFIG.values()
+    directory, names = checkpoint_formats.directory_of_checkpoint(source.path), file_names.CONFIGS.values()
     if not model_flags.find_file(settings, dict.fromkeys(names, "bert_config_file"), [directory]):
         raise ValueError(f"--bert_config_file is required: {directory} contains no {' or '.join(names)}.")
     config = model_flags.read_config(settings)

@@ -51,8 +51,9 @@ _ARCHITECTURES = {
 # {published name of an activation: Hugging Face's name}. `modeling.BertConfig.from_dict` translates the names
 # back.
 _ACTIVATIONS = {"gelu": "gelu_new", "gelu_erf": "gelu", "": "linear"}
-_CONFIG = model_writer.CONFIG
-_VOCABULARY, _TOKENIZER_CONFIG, _TOKENIZER = "vocab.txt", tokenizer_files.CONFIG, tokenizer_files.TOKENIZER
+_CONFIG = file_names.CONFIGS
+_VOCABULARY, _TOKENIZER_CONFIG = file_names.VOCABULARY, tokenizer_files.CONFIG
+_TOKENIZER = tokenizer_files.TOKENIZER
 _MAX_NAMES_SHOWN = 20
 
 

@@ -15,15 +15,13 @@ from bertlib.commands import common_flags
 from bertlib.checkpoints import checkpoint_files
 from bertlib.runs.entries import WEIGHTS
 from bertlib.runs.output_directory import OutputDirectory
+from bertlib.runs.record_comparison import EVALUATIONS
 from bertlib.system import child_processes, files
 
 FLAGS = flags.FLAGS
 
 # Names of the result files that commands write.
 _RESULTS = ("eval_results.txt", "eval_results_mismatched.txt", "eval_results.json")
-# Names of the flags that a command accepts only if it trains. They are removed from the command line of an
-# evaluation.
-_TRAINING_ONLY = ("eval_every_steps", "keep_best", "early_stopping_evals")
 # Longest time that the evaluator waits for the start of the training, as a multiple of --replica_timeout.
 _START_TIMEOUTS = 5
 # `_POLL_SECONDS` is the time between two checks of the signals and of the child process. `_LOOK_SECONDS` is
@@ -94,6 +92,7 @@ def _pause(signals, seconds):
 def _evaluate(signals):
     """Evaluates the newest checkpoint in a separate process; returns its `Outcome`.
 
+    The flags in `EVALUATIONS` are accepted only in a training, so they are removed from the command line.
     Settings that affect the weights are taken from run.json and not from this command line. run.json
     describes the training that wrote the checkpoint. The command line may describe a different training,
     which has not yet written its run.json.
@@ -105,7 +104,7 @@ def _evaluate(signals):
                "do_train": "false", "do_eval": "true", "do_predict": "false", "do_export": "false",
                "eval_each_checkpoint": "false", "weights": "last",
                "results_dir": os.path.join(FLAGS.output_dir, "evaluator")}
-    command = [sys.executable, *child_processes.without_flags(sys.orig_argv[1:], _TRAINING_ONLY),
+    command = [sys.executable, *child_processes.without_flags(sys.orig_argv[1:], EVALUATIONS),
                *(f"--{name}={value}" for name, value in changes.items() if name in FLAGS)]
     environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
     child = child_processes.Child(command, environment)

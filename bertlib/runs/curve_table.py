@@ -12,11 +12,11 @@ import io
 import math
 import os
 
-from bertlib.runs import best_weights
+from bertlib.runs import best_weights, record_comparison
 from bertlib.system import files
 
 FILES = TABLE, PICTURE = "learning_curve.tsv", "learning_curve.svg"
-_SETTINGS = ("eval_each_checkpoint", "eval_every_steps", "keep_best", "early_stopping_evals")
+_SETTINGS = ("eval_each_checkpoint", *record_comparison.EVALUATIONS)
 
 
 def is_requested(settings):

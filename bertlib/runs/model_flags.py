@@ -109,7 +109,7 @@ def resolve_model_flags(settings):
 
 # Two dicts {name of a file in the directory of a checkpoint: the flag for this file}. In each dict, the first
 # file that exists is used.
-_MODEL_FILES = ({file_names.CONFIG: "bert_config_file", "config.json": "bert_config_file"},
+_MODEL_FILES = (dict.fromkeys(file_names.CONFIGS.values(), "bert_config_file"),
                 {file_names.VOCABULARY: "vocab_file", file_names.SENTENCE_PIECES: "spm_model_file"})
 
 

@@ -12,14 +12,13 @@ from bertlib.system import files, locks
 
 # Names of the files of a model in each format.
 TENSORFLOW_WEIGHTS, HUGGING_FACE_WEIGHTS = "bert_model.ckpt", "model.safetensors"
-CONFIG = {"tensorflow": file_names.CONFIG, "hugging_face": "config.json"}
 TOKENIZER_CONFIG = tokenizer_files.CONFIG
 _TEMPORARY = ".new_model"  # name of the directory of an unfinished model
 # For each format: patterns of existing files that a new model replaces. If such a file stayed in the
 # directory, a program could read it together with the new files or instead of them.
 _REPLACED_FILES = {
     "tensorflow": (TENSORFLOW_WEIGHTS + ".*", *file_names.NAMES, *tokenizer_files.NAMES),
-    "hugging_face": ("*.safetensors", "*.safetensors.index.json", CONFIG["hugging_face"],
+    "hugging_face": ("*.safetensors", "*.safetensors.index.json", file_names.CONFIGS["hugging_face"],
                      file_names.VOCABULARY, *tokenizer_files.NAMES),
 }
 

@@ -27,6 +27,8 @@ FIELDS = {
     "environment": {"git": (dict, None), "variables": dict},
     "sessions": [{"step": int, "changed": dict}], "changes": [dict],
 }
+# {flag: key of the record that contains its value}. These flags are not recorded in "settings".
+AT_TOP = {"task_name": "task", "task_type": "task_type", "do_lower_case": "do_lower_case"}
 _NUM_REPLICAS = entries.Integer("num_replicas", 1, "", least=1)
 
 

@@ -8,7 +8,7 @@ from absl import logging
 from bertlib.data import tables
 from bertlib.runs import model_files, registry
 from bertlib.runs.entries import INPUT, TASK, WEIGHTS, flag_text
-from bertlib.runs.run_record import AT_TOP
+from bertlib.runs.record_format import AT_TOP
 from bertlib.system import files
 
 # In general, a run without training does not take paths from the record. These flags are exceptions.

@@ -28,8 +28,6 @@ from bertlib.runs import (
 )
 from bertlib.system import files, fingerprints, replica_group
 
-# {flag: key of the record that contains its value}. These flags are not recorded in "settings".
-AT_TOP = {"task_name": "task", "task_type": "task_type", "do_lower_case": "do_lower_case"}
 # Messages show at most this number of characters of a value.
 _SHORT = 60
 # Names of flags that are recorded if batches are trimmed. These flags set the number of micro-batches, and
@@ -41,17 +39,6 @@ _MOST_FILES = 100
 
 
 # --- Fingerprints ----------------------------------------------------------------------------------------
-
-
-def describe_examples(examples):
-    """Returns the entry of the record for examples: {"examples": number of the examples, "fingerprint": their
-    fingerprint}.
-
-    Args:
-      examples: list of `InputExample`, or of other objects whose `vars` contain all of their data.
-    """
-    texts = (tuple(vars(example).values()) for example in examples)
-    return {"examples": len(examples), "fingerprint": fingerprints.hash_texts(texts)}
 
 
 def hash_checkpoint(path):
@@ -98,8 +85,8 @@ class Description(NamedTuple):
       tokenizer: the tokenizer; None if the run reads no text.
       vocabulary: the fingerprint of the vocabulary if the run reads no text.
       inputs: the data files that a training reads, {name of a flag: list of paths}.
-      train_data: see `describe_examples` and `fingerprints.hash_files`; None if the run does not train.
-      dev_data: see `describe_examples` and `split_data.describe`; None if the run evaluates nothing.
+      train_data: see `split_data.describe`; None if the run does not train.
+      dev_data: see `split_data.describe`; None if the run evaluates nothing.
       dev_rows: see `dev_split.DevRows`.
       task_module: see `task_module.load`.
       trim_padding: whether batches of the training are trimmed.
@@ -138,7 +125,7 @@ def create_record(settings, description):
     shaping = settings.entries(entries.INPUT, entries.TASK, entries.WEIGHTS)
     recorded = {entry.name: getattr(settings, entry.name) for entry in settings.entries()
                 if entry.is_recorded or entry.name in splitting
-                or entry in shaping and entry.name not in AT_TOP and not entry.is_path}
+                or entry in shaping and entry.name not in record_format.AT_TOP and not entry.is_path}
     if "num_replicas" in recorded:
         group = replica_group.current()
         # The total number of replicas is recorded instead of the value of --num_replicas, because the flag

@@ -126,15 +126,6 @@ class Settings:
         if self.results_dir is None:
             self.results_dir = self.output_dir
 
-    def last_training_step(self, schedule_steps):
-        """Returns the step at which a training ends: --max_steps, or the last step of its schedule if this
-        number is smaller.
-
-        Args:
-          schedule_steps: number of steps of the learning rate's schedule.
-        """
-        return schedule_steps if self.max_steps is None else min(self.max_steps, schedule_steps)
-
     def set_default(self, name, value, why=""):
         """Sets a flag that was not given, and logs its value.
 

@@ -6,6 +6,7 @@ used. The file special_tokens_map.json contains only special tokens and no optio
 """
 
 import io
+import json
 import os
 import re
 from typing import NamedTuple
@@ -144,9 +145,9 @@ def read(directories):
         for name, (value, path) in own.options.items():
             before, first = settings.options.setdefault(name, (value, path))
             if before != value:
-                raise ValueError(f"{first} says {name}={_text(before)}, but {path} says "
-                                 f"{name}={_text(value)}. Use the vocabulary and the checkpoint of the same "
-                                 "model.")
+                raise ValueError(f"{first} says {name}={json.dumps(before)}, but {path} says "
+                                 f"{name}={json.dumps(value)}. Use the vocabulary and the checkpoint of the "
+                                 "same model.")
         settings.added.extend(own.added)
         settings.problems.extend(own.problems)
     return settings
@@ -208,7 +209,7 @@ def _read(directory):
             if rule.holds(value):
                 settings.options[name] = value, os.path.join(directory, file)
             else:
-                note_problem(file, f"{name}={_text(value)}; it should be {rule.words}.")
+                note_problem(file, f"{name}={json.dumps(value)}; it should be {rule.words}.")
     wrong_class = find_class_problem(config.get("tokenizer_class"), bool(tokenizer))
     if wrong_class:
         note_problem(CONFIG, wrong_class)
@@ -218,8 +219,8 @@ def _read(directory):
             if name in _SPECIAL_NAMES:  # a token, or null
                 value = next(_contents([value]), only if value is None else None)
             if value != only:
-                note_problem(file, f"{name}={_text(value)}, which is not supported; the only supported "
-                             f"value is {_text(only)}.")
+                note_problem(file, f"{name}={json.dumps(value)}, which is not supported; the only supported "
+                             f"value is {json.dumps(only)}.")
     for name, tokens in ((TOKENIZER, tokenizer.get("added_tokens")),
                          (_ADDED_TOKENS, list(contents[_ADDED_TOKENS])),
                          (CONFIG, config.get("added_tokens_decoder")),
@@ -242,7 +243,7 @@ def find_class_problem(name, general=False):
     plain = name.removesuffix("Fast") if isinstance(name, str) else name
     if name is None or plain in _WORDPIECE_CLASSES or general and name in _GENERAL_CLASSES:
         return None
-    return (f"tokenizer_class={_text(name)}, which is not supported; "
+    return (f"tokenizer_class={json.dumps(name)}, which is not supported; "
             f"the supported classes are {', '.join(_WORDPIECE_CLASSES)}.")
 
 
@@ -257,10 +258,3 @@ def _contents(tokens):
         content = token.get("content") if isinstance(token, dict) else token
         if isinstance(content, str):
             yield content
-
-
-def _text(value):
-    """Returns a value as text for messages. True, False and None are written as in JSON, and other values as
-    `repr` writes them."""
-    return {True: "true", False: "false", None: "null"}.get(value, value) if isinstance(
-        value, bool | None) else repr(value)

@@ -77,7 +77,7 @@ def run(task):
     task.read()
     start = starting_weights.find(task)
     schedule_steps = task.num_train_steps()
-    last_step = settings.last_training_step(schedule_steps)
+    last_step = min(schedule_steps, settings.max_steps or schedule_steps)
     model_checks.check_disk(settings, last_step, task.head_shapes(), task.config)
     task.make_data()
     trainable = _create_trainable(task, start, schedule_steps)

@@ -11,7 +11,6 @@ from bertlib.runs import file_names, model_flags, registry
 from bertlib.runs.output_directory import OutputDirectory, is_training_checkpoint
 from bertlib.system import files
 
-_CONFIG = {"hugging_face": "config.json", "tensorflow": "bert_config.json"}
 # Names of the variables of the linear layer that several targets share, and of a CRF.
 _LINEAR, CRF = ("output_weights", "output_bias"), "crf/transitions"
 
@@ -104,7 +103,7 @@ def read_head(checkpoint, wanted_kind=None):
         source = file_names.RECORD if record else file_names.LABELS
         kind = record["task_type"] if record else None
     else:
-        source = _CONFIG[checkpoint.format]
+        source = file_names.CONFIGS[checkpoint.format]
         path = os.path.join(directory, source)
         config = files.read_json_object(path) if files.exists(path) else {}
         labels, kind = label_names(config, path), kind_from_config(config)

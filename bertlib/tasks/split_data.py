@@ -126,6 +126,17 @@ def _warn_if_trained_on(settings, dev_data):
                         "about new data. Evaluate on other data.", earlier.path)
 
 
+def describe_examples(examples):
+    """Returns the entry of the record for examples: {"examples": number of the examples, "fingerprint": their
+    fingerprint}.
+
+    Args:
+      examples: list of `InputExample`, or of other objects whose `vars` contain all of their data.
+    """
+    texts = (tuple(vars(example).values()) for example in examples)
+    return {"examples": len(examples), "fingerprint": fingerprints.hash_texts(texts)}
+
+
 # --- Examples --------------------------------------------------------------------------------------------
 
 

@@ -218,7 +218,7 @@ def test_what_the_tokenizer_does_goes_along(convert, tiny_model, tmp_path):
         name: array.astype(ml_dtypes.bfloat16).astype(np.float32)
         for name, array in tiny_model.weights.items()})
     assert any("WARNING: The tokenizers of this project do not produce this model's tokens: " in line
-               and "cls_token='<s>'" in line for line in log)
+               and 'cls_token="<s>"' in line for line in log)
     assert any("no embeddings for these added tokens, so they are left out: <no embedding>." in line
                for line in log)
 

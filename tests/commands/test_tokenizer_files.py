@@ -107,15 +107,15 @@ def test_files_beside_a_safetensors_file_count_too(model, tmp_path_factory):
     ("tokenizer_config.json", {"do_basic_tokenize": False},
      "do_basic_tokenize=false, which is not supported"),
     ("tokenizer_config.json", {"tokenizer_class": "BertJapaneseTokenizer"},
-     "tokenizer_class='BertJapaneseTokenizer', "
+     'tokenizer_class="BertJapaneseTokenizer", '
      "which is not supported"),
-    ("tokenizer_config.json", {"cls_token": "<s>"}, "cls_token='<s>', which is not supported"),
-    ("special_tokens_map.json", {"unk_token": {"content": "<unk>"}}, "unk_token='<unk>', which is not"),
+    ("tokenizer_config.json", {"cls_token": "<s>"}, 'cls_token="<s>", which is not supported'),
+    ("special_tokens_map.json", {"unk_token": {"content": "<unk>"}}, 'unk_token="<unk>", which is not'),
     ("tokenizer_config.json", {"strip_accents": "no"},
-     "strip_accents='no'; it should be true, false or null"),
+     'strip_accents="no"; it should be true, false or null'),
     ("tokenizer.json", {"normalizer": None}, "normalizer.type=null, which is not supported; the only "
-     "supported value is 'BertNormalizer'"),
-    ("tokenizer.json", {"model": {"type": "BPE"}}, "model.type='BPE'"),
+     'supported value is "BertNormalizer"'),
+    ("tokenizer.json", {"model": {"type": "BPE"}}, 'model.type="BPE"'),
     ("tokenizer.json", {"model": {"max_input_chars_per_word": -1}}, "max_input_chars_per_word=-1; it should "
      "be a"),
     ("tokenizer.json", {"added_tokens": [{"id": 400, "content": "<user>"}]},
@@ -129,7 +129,7 @@ def test_what_would_make_other_tokens_is_refused(model, name, content, message):
 
 def test_a_class_that_takes_all_from_tokenizer_json_needs_it(model):
     write(model, "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
-    with pytest.raises(ValueError, match="tokenizer_class='PreTrainedTokenizerFast', which is not supported"):
+    with pytest.raises(ValueError, match='tokenizer_class="PreTrainedTokenizerFast", which is not supported'):
         load(model)
     rust_tokenizer(True, None, True, 100).save(str(model / "tokenizer.json"))
     load(model)

@@ -11,7 +11,7 @@ from absl import logging
 import numpy as np
 
 from bertlib.data import batches
-from bertlib.runs import checks, file_names, model_flags, registry, run_record
+from bertlib.runs import checks, file_names, model_flags, registry
 from bertlib.tasks import split_data, task, window_pooling
 from bertlib.tasks.classification import (
     class_weights,
@@ -204,8 +204,8 @@ class Classification(task.Task):
         return {
             "task": settings.task_name.lower(), "labels": target.labels, "settings": values,
             "task_module": module, "dev_rows": dev_rows and dev_rows.recorded, "more_files": contents,
-            "train_data": run_record.describe_examples(examples["train"]) if settings.do_train else None,
-            "dev_data": run_record.describe_examples(examples["dev"]) if settings.do_eval else None}
+            "train_data": split_data.describe_examples(examples["train"]) if settings.do_train else None,
+            "dev_data": split_data.describe_examples(examples["dev"]) if settings.do_eval else None}
 
     # --- The run
 

@@ -6,7 +6,7 @@ import os
 from absl import logging
 
 from bertlib.data import columns, row_fields, tables
-from bertlib.runs import file_names, recorded_flags, registry, run_record
+from bertlib.runs import file_names, recorded_flags, registry
 from bertlib.runs.input_paths import require_file
 from bertlib.system import files
 from bertlib.tasks import head_labels, split_data
@@ -72,7 +72,7 @@ class OwnData(classifier_data.DataProcessor):
             row_examples.describe(f"{split}, {file.path}", file, self.target,
                                   warns=file is next(iter(self._files.values())))
         classification_run.refuse_other_file(settings, "train_file", lambda record: (
-            run_record.describe_examples(split_data.draw_examples(
+            split_data.describe_examples(split_data.draw_examples(
                 settings, "train", self.get_train_examples(None), split_data.row_digest))
             == record["train_data"]))
         if settings.do_train and reader.unused:
