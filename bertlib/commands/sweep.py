@@ -156,7 +156,7 @@ def _check_base(command, own, parsed):
         if name in given:
             raise ValueError(f"--{name}={given[name]}: all runs would write to this directory. Remove the "
                              "flag from the training command: each run gets a directory below --sweep_dir.")
-    phases = [name for name in command.names if name in ("do_train", "do_eval", "do_predict")]
+    phases = [name for name in command.names if name in common_flags.PHASES]
     if any(name in parsed for name in phases):
         for name in ("do_train", "do_eval"):
             if command.effective(name) != "true":

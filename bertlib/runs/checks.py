@@ -121,7 +121,8 @@ def list_overwritten_files(settings, result_names, training_names):
 
     Args:
       settings: a `Settings`, after `Settings.resolve_results_dir`.
-      result_names: names of the files that the command writes into --results_dir.
+      result_names: names of the files that the command writes into --results_dir, except the list of the
+        skipped lines.
       training_names: names of the files that the training of this command writes into --output_dir in
         addition to `_TRAINING_FILES`.
 
@@ -138,7 +139,8 @@ def list_overwritten_files(settings, result_names, training_names):
             # names.
             overwritten["output_dir"] += glob.glob(os.path.join(glob.escape(directory), "model.ckpt-*"))
     flag = "output_dir" if settings.results_dir == directory else "results_dir"
-    overwritten.setdefault(flag, []).extend(os.path.join(settings.results_dir, name) for name in result_names)
+    results = (*result_names, file_names.SKIPPED_LINES)
+    overwritten.setdefault(flag, []).extend(os.path.join(settings.results_dir, name) for name in results)
     return overwritten
 
 

@@ -11,7 +11,7 @@ from absl import logging
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import batches
-from bertlib.runs import checks, curve_table, file_names, run_record
+from bertlib.runs import checks, curve_table, run_record
 from bertlib.system import files, replica_group
 from bertlib.tasks import estimator_setup, model_checks, starting_weights, training_plan
 from bertlib.tasks import head as task_head
@@ -144,7 +144,7 @@ def _describe(task, inputs, trainable):
 
 def _list_overwritten_files(task):
     """Returns {flag: paths}, the files that the run overwrites in --output_dir and --results_dir."""
-    results = [*(name for split, name in task.records.items() if split != "train"), file_names.SKIPPED_LINES,
+    results = [*(name for split, name in task.records.items() if split != "train"),
                *(name for split in task.result_splits for name in task.result_names(split))]
     return checks.list_overwritten_files(task.settings, results, filter(None, [task.records.get("train")]))
 
