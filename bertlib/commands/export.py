@@ -24,7 +24,7 @@ from bertlib.commands import common_flags
 from bertlib import serving
 from bertlib.reports import answer_differences
 from bertlib.runs import entries, registry, trained_model
-from bertlib.runs.input_paths import require_file
+from bertlib.runs.input_paths import require_file, require_model
 from bertlib.serving import export_portable, export_text, portable_model
 from bertlib.tasks import export_model, shared_flags, split_data, warmup
 
@@ -72,6 +72,7 @@ def main(_):
     """Exports the model. If the export answers texts or is a file, compares its answers with the answers of
     the model."""
     settings = common_flags.read_settings("model_dir")
+    require_model(settings)
     is_file = settings.format != SAVED_MODEL
     _check_flags(settings, is_file)
     model = trained_model.read(settings.model_dir, settings.weights)

@@ -16,7 +16,7 @@ from bertlib.commands import common_flags
 from bertlib import serving
 from bertlib.data import prediction_files
 from bertlib.runs import checks, entries, run_record
-from bertlib.runs.input_paths import refuse_directory, require_file
+from bertlib.runs.input_paths import refuse_directory, require_file, require_model
 from bertlib.serving import line_answers, portable_model, prediction_inputs
 from bertlib.system import replica_group, terminal
 from bertlib.tasks import shared_flags
@@ -101,6 +101,7 @@ def check_replicas(settings, group):
 def main(_):
     """Loads the model and answers the lines."""
     settings = common_flags.read_settings("model_dir")
+    require_model(settings)
     if settings.input_file != "-":
         require_file(settings, "input_file")
     refuse_directory(settings)

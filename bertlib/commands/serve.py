@@ -15,6 +15,7 @@ from bertlib.commands import common_flags, predict
 
 from bertlib import serving
 from bertlib.runs import entries
+from bertlib.runs.input_paths import require_model
 from bertlib.serving import request_batches, server_socket
 from bertlib.system import stopping
 from bertlib.tasks import shared_flags
@@ -99,6 +100,7 @@ def check_flags(settings, is_loopback):
 def main(_):
     """Loads the model, and answers requests until a signal arrives."""
     settings = common_flags.read_settings("model_dir")
+    require_model(settings)
     check_flags(settings, server_socket.is_loopback(settings.host))
     with server_socket.listen(settings.host, settings.port) as server, serving.load(
             settings.model_dir, settings.task, settings.precision, settings.batch_size,

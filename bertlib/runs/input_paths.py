@@ -47,6 +47,13 @@ def require_data_dir(directory):
                                  "published data.")
 
 
+def require_model(settings):
+    """Raises a FileNotFoundError if --model_dir does not exist."""
+    if not files.exists(settings.model_dir):
+        raise FileNotFoundError(f"--model_dir={settings.model_dir}: there is no such directory. Pass the "
+                                "output directory of a training.")
+
+
 def require_file(settings, name):
     """Returns the path that a flag contains, after checking that the file exists.
 

@@ -99,8 +99,7 @@ def read(path, weights=best_weights.BEST):
       ValueError, OSError: a file of the training is missing or damaged.
     """
     if not files.is_directory(path):
-        raise NotADirectoryError(f"{path}: there is no such directory. Pass the output directory of a "
-                                 "training.")
+        raise NotADirectoryError(f"{path}: there is no such directory.")
     opened = OutputDirectory(path).used(weights)
     path, checkpoint, record = opened.path, opened.newest, opened.record
     missing = ("checkpoint" if checkpoint is None else file_names.RECORD if record is None else

@@ -61,7 +61,7 @@ def files_of(directory):
     found, unfinished = {}, []
     for path in sorted(directory.rglob("*")):
         name = f"/{path.relative_to(directory)}"
-        if path.suffix == ".lock" or path.name == "fingerprint.pb":
+        if path.name.endswith(".lock") or path.name == "fingerprint.pb":
             continue
         if _UNFINISHED.search(name):
             unfinished.append(name)
