@@ -22,13 +22,14 @@ which are Python functions. A SavedModel cannot contain these gradients.
 import fnmatch
 import functools
 import os
+import tempfile
 
 from absl import logging
 import tensorflow as tf
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.graph import randomness
-from bertlib.runs import file_names, model_files, model_flags, model_writer, tokenizer_files
+from bertlib.runs import file_names, model_files, model_flags, tokenizer_files
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files
 import bertlib.tasks  # noqa: F401  registers the tasks
@@ -181,7 +182,16 @@ class BertEncoder(tf.keras.layers.Layer):
             if settings:
                 contents[tokenizer_files.CONFIG] = model_files.format_json(settings)
         _refuse_other_files(directory, contents)
-        model_writer.write(directory, "tensorflow", source, self._names, contents, removes_others=False)
+        os.makedirs(directory, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".bert_model.", dir=directory) as temporary:
+            checkpoint_formats.write_tensorflow(os.path.join(temporary, "bert_model.ckpt"), source,
+                                                self._names)
+            for name, content in contents.items():
+                files.write_bytes(os.path.join(temporary, name), content)
+            # The names are sorted, so the data file is moved before the index file. For this reason, an index
+            # file never exists without its data file.
+            for name in sorted(os.listdir(temporary)):
+                os.replace(os.path.join(temporary, name), os.path.join(directory, name))
 
     def call(self, inputs, training=False):
         """Returns the dict of outputs that the docstring of the class describes."""

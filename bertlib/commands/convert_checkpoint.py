@@ -264,7 +264,9 @@ def resolve_tokenizer_settings(settings, source, config, left_out):
 
 
 def check_output(settings, source):
-    """Checks that --output can be written. Existing model files are replaced only with --force.
+    """Checks that --output can be written, and removes the temporary directories of killed conversions.
+
+    Existing model files are replaced only with --force.
 
     Raises:
       ValueError, NotADirectoryError, IsADirectoryError, FileExistsError: --output cannot be written.

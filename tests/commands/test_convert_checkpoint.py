@@ -18,6 +18,7 @@ from bertlib.commands import convert_checkpoint
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.runs import vocabularies
 from bertlib.runs.settings import Settings
+from bertlib.system import locks
 from bertlib.tasks import head_labels
 
 WIDTH, WORDS = tiny.CONFIG["hidden_size"], len(tiny.VOCABULARY)
@@ -388,12 +389,18 @@ def test_what_a_killed_conversion_left_is_removed_by_the_next(convert, tiny_mode
     source = tmp_path / "published"
     source.mkdir()
     write_published(source, tiny_model.weights)
-    (tmp_path / "converted" / ".new_model").mkdir(parents=True)
-    (tmp_path / "converted" / ".new_model" / "model.safetensors").touch()
-    (tmp_path / "converted" / ".lock").touch()
-    convert(input=source / "bert_model.ckpt", output="converted", to="hugging_face")
-    assert not list((tmp_path / "converted").glob(".*"))
-    assert (tmp_path / "converted" / "model.safetensors").stat().st_size > 1000
+    (tmp_path / "converted").mkdir()
+    kept, held, folders = ".new_model.other", ".new_model.held", (tmp_path, tmp_path / "converted")
+    for folder in folders:
+        for name in (".new_model.killed", kept, held):
+            (folder / name).mkdir()
+        for name in (".new_model.killed", held):  # a killed process leaves its lock file
+            (folder / f"{name}.lock").touch()
+    with locks.lock_file(str(folders[0] / held)), locks.lock_file(str(folders[1] / held)):
+        convert(input=source / "bert_model.ckpt", output="converted", to="hugging_face")
+        for folder in folders:
+            assert {path.name for path in folder.glob(".*")} == {kept, held, f"{held}.lock"}
+    assert (tmp_path / "converted" / "model.safetensors").exists()
 
 
 @pytest.mark.slow(reason="writes 90 MB")

@@ -16,7 +16,8 @@ import tiny
 
 from bertlib.commands import build_vocab
 
-from bertlib.runs import checks
+from bertlib.checkpoints import checkpoint_formats
+from bertlib.runs import checks, model_writer
 from bertlib.runs.settings import Settings
 from bertlib.system import locks
 
@@ -184,7 +185,7 @@ def test_two_at_once_do_not_write_the_same_vocabulary(tmp_path, monkeypatch):
     assert contents(tmp_path) == {"vocab.txt": b"x\n"}
 
 
-def test_two_at_once_do_not_mix_their_models(run_script, tiny_model, tmp_path):
+def test_two_at_once_do_not_mix_their_models(run_script, tiny_model, tmp_path, monkeypatch):
     flags = tiny.flags(input=tiny_model.checkpoint, output=tmp_path / "model", to="hugging_face", force=True)
     shutil.copytree(tiny_model.hugging_face, tmp_path / "model")
     before = contents(tmp_path)
@@ -192,6 +193,18 @@ def test_two_at_once_do_not_mix_their_models(run_script, tiny_model, tmp_path):
         refused = run_script("convert_checkpoint.py", *flags)
         refused.assert_refused(f"error: {tmp_path}/model is in use")
     assert contents(tmp_path) == before
+
+    # Another process writes files after the check that the directory is empty.
+    source = checkpoint_formats.open_checkpoint(tiny_model.checkpoint)
+
+    def write_meanwhile(path, *_):
+        (tmp_path / "new").mkdir()
+        (tmp_path / "new" / "vocab.txt").write_text("theirs")
+
+    monkeypatch.setattr(checkpoint_formats, "write_safetensors", write_meanwhile)
+    with pytest.raises(FileExistsError, match="another process wrote to this directory at the same time"):
+        model_writer.write(str(tmp_path / "new"), "hugging_face", source, [], {"vocab.txt": b"ours"})
+    assert contents(tmp_path) == {**before, "new/vocab.txt": b"theirs"}
 
 
 def test_an_output_dir_without_permission_is_refused(tmp_path, monkeypatch):

@@ -23,7 +23,7 @@ import tiny
 
 ERRORS = ("ENOSPC", "EIO", "EACCES", "ENOMEM", "EMFILE")
 _INSIDE = "tests/conformance/inside.py"
-_UNFINISHED = re.compile(r"\.partial|\.tempstate|/temp-|/\.new_model")
+_UNFINISHED = re.compile(r"\.partial|\.tempstate|/temp-|/\.new_model\.")
 
 
 def assert_clear(done, path=None):
@@ -61,7 +61,7 @@ def files_of(directory):
     found, unfinished = {}, []
     for path in sorted(directory.rglob("*")):
         name = f"/{path.relative_to(directory)}"
-        if path.name.endswith(".lock") or path.name == "fingerprint.pb":
+        if path.suffix == ".lock" or path.name == "fingerprint.pb":
             continue
         if _UNFINISHED.search(name):
             unfinished.append(name)
