@@ -147,8 +147,9 @@ class OwnData(classifier_data.DataProcessor):
         evaluated = {split: file for split, file in self._files.items() if split != "train"}
         if not (path and evaluated) or train and files.absolute(train.path) == path:
             return
-        reader = row_examples.create_reader(record["task_type"], record["settings"].get,
-                                            lambda flag: tables.is_json_lines(path))
+        reader = row_examples.ExampleReader(
+            record["task_type"], record["settings"].get, lambda flag: tables.is_json_lines(path),
+            record["settings"].get("skip_bad_lines", False))
         try:
             trained = reader.read(path)
             if record["dev_rows"]:
