@@ -17,8 +17,9 @@ from bertlib.system import files, fingerprints, terminal
 _MEASURED = ("step", "evaluation", "time", "steps_per_second", "examples_per_second", "peak_memory_gb",
              "waiting_seconds")
 # Files of results whose content depends only on the weights and the data.
-_RESULTS = ("eval_results*.txt", "eval_results*.json", "test_results*.tsv", "test_predictions*.tsv",
-            "predictions.json", "null_odds.json")
+_RESULTS = ("*eval_results*.txt", "*eval_results*.json", "test_results*.tsv", "*_predictions*.tsv",
+            "*_predictions*.csv", "*_predictions*.jsonl", "*_predictions*.conll", "predictions.json",
+            "null_odds.json")
 _FIELDS_OF_DATA = ("task", "labels", "vocabulary", "do_lower_case", "bert_config", "train_data", "dev_rows",
                    "dev_data")
 _RESULT = {True: "the same", False: "differs", None: "not compared, because only one directory has this file"}
@@ -207,7 +208,7 @@ def compare_results(original, repeated, training):
                 contents = [files.read_bytes(os.path.join(path, name)) for path in (original, repeated)]
                 entry["same"] = contents[0] == contents[1]
         stem, ending = os.path.splitext(name)
-        if entry["same"] is False and stem.startswith("eval_results") and ending == ".json":
+        if entry["same"] is False and "eval_results" in stem and ending == ".json":
             values = [OutputDirectory(path).read_results(stem) or {} for path in (original, repeated)]
             for value in values:
                 # It is left out if the run takes too little CPU time, see `baselines`.
@@ -228,11 +229,14 @@ def _is_overwritten(name, original, repeated, lines):
       lines: the evaluations at the end of the training, from its metrics.jsonl.
     """
     if name.startswith("test_"):  # the input features show whether the texts are the same
-        features = re.sub(r"test_[a-z]+(.*)\.tsv", r"predict\1.tf_record", name)
+        features = re.sub(r"test_(eval_results|results|predictions)(.*)\.[a-z]+", r"predict\2.tf_record",
+                          name)
         paths = [os.path.join(directory, features) for directory in (original, repeated)]
         return all(map(files.exists, paths)) and len(
             {fingerprints.hash_files([path])["fingerprint"] for path in paths}) == 2
-    stem = os.path.splitext(name)[0] if name.startswith("eval_") else "eval_results"
+    stem = "eval_results"
+    if name.startswith("eval_"):
+        stem = os.path.splitext(name)[0].replace("eval_predictions", stem)
     values = OutputDirectory(original).read_results(stem) or {}
     return bool(lines) and not any(_agree(values, line) for line in lines)
 

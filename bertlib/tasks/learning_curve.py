@@ -108,13 +108,16 @@ class LearningCurve:
         rows = self._rows
         if not rows:
             return
-        losses = [name for name in ("eval_loss", "loss") if name in rows[-1]]
-        names = [*([self._metric] if self._metric else []), *self._shown, *losses[:1]]
         took = f" {len(self._seconds)} evaluations of this run took {sum(self._seconds):.1f} s." if (
             self._seconds) else ""
         logging.info("Evaluations during the training, in %s.%s\n%s",
                      os.path.join(self._output_dir, curve_table.TABLE), took,
-                     _format_rows(rows, list(dict.fromkeys(names)), best_step))
+                     _format_rows(rows, self._names(rows[-1]), best_step))
+
+    def _names(self, row):
+        """Returns the names of the metrics in a row that the log shows."""
+        losses = [name for name in ("eval_loss", "loss") if name in row]
+        return list(dict.fromkeys([*([self._metric] if self._metric else []), *self._shown, *losses[:1]]))
 
     # --- During the training
 
@@ -175,6 +178,8 @@ class LearningCurve:
             return
         rows = [row for row in self._rows if int(row["global_step"]) < step]
         rows.append({name: str(value) for name, value in metrics.items() if np.ndim(value) == 0})
+        logging.info("Evaluation of step %d: %s.", step, ", ".join(
+            f"{name} {_shown(rows[-1].get(name, '-'))}" for name in self._names(rows[-1])))
         # The table is written last, because the process may be killed at any time. So a row in the table
         # shows that three other outputs are complete for its step: the history, the picture and best/.
         self._settings.output_directory.history.add_evaluation(step, "dev", metrics)
@@ -230,16 +235,18 @@ def _format_rows(rows, names, best_step):
       names: the metrics to show.
       best_step: the step whose row is marked as the best row, or None.
     """
-    def shown(text):
-        try:
-            return f"{float(text):.4f}"
-        except ValueError:
-            return text
-
     widths = {name: max(len(name), 8) for name in names}
     lines = ["    step  " + "  ".join(name.rjust(width) for name, width in widths.items())]
     for row in rows:
-        cells = "  ".join(shown(row.get(name, "-")).rjust(width) for name, width in widths.items())
+        cells = "  ".join(_shown(row.get(name, "-")).rjust(width) for name, width in widths.items())
         mark = "  best" if int(row["global_step"]) == best_step else ""
         lines.append(f"{row['global_step']:>8}  {cells}{mark}")
     return "\n".join(lines)
+
+
+def _shown(text):
+    """Returns the text of a metric for the log."""
+    try:
+        return f"{float(text):.4f}"
+    except ValueError:
+        return text

@@ -131,7 +131,7 @@ def test_results_that_a_later_evaluation_has_overwritten_are_not_compared(traini
     found = run_differences.compare(str(copy), str(training), 8)
     assert found["same"] and [entry for entry in found["results"] if not entry["same"]] == [
         {"file": name, "same": None, "is_overwritten": True}
-        for name in ("eval_results.json", "eval_results.txt")]
+        for name in ("eval_predictions.csv", "eval_results.json", "eval_results.txt")]
     text = run_differences.to_text(found)
     assert "Weights: step 8, " in text and "Environment: no known difference" in text
     assert ("eval_results.txt: not compared, because a later evaluation or prediction has overwritten this "
