@@ -44,7 +44,7 @@ def require_data_dir(directory):
     """Raises a NotADirectoryError if the value of --data_dir is not a directory."""
     if not files.is_directory(directory):
         raise NotADirectoryError(f"--data_dir={directory}: there is no such directory. download.py downloads "
-                                 "published data.")
+                                 f"published data.{advice_on_missing_path('data_dir', directory)}")
 
 
 def require_model(settings):
@@ -79,9 +79,9 @@ def refuse_directory(settings):
         raise IsADirectoryError(f"--output_file={settings.output_file} is a directory; name a file.")
 
 
-def advice_on_missing_path(name, path, published_file):
-    """Returns advice for a path that does not exist: how to download a published checkpoint. Returns "" for
-    other paths.
+def advice_on_missing_path(name, path, published_file=None):
+    """Returns advice for a path that does not exist: how to download a published checkpoint, or whether a
+    shell variable is set. Returns "" for other paths.
 
     Args:
       name: the flag with the path.
@@ -91,6 +91,9 @@ def advice_on_missing_path(name, path, published_file):
     """
     model = published_file and re.search(r"(?:\w+_)?L-\d+_H-\d+_A-\d+", path)
     if not model:
-        return ""
+        # Without the variable BERT_BASE_DIR, the shell replaces "$BERT_BASE_DIR/vocab.txt" by "/vocab.txt".
+        first = re.match("/[^/]+", path)
+        return "" if not first or files.exists(first.group()) else (
+            f" If your command has a shell variable before {path}: is this variable set?")
     return (f" `python download.py --model={model.group()}` downloads the published model. Then pass "
             f"--{name}=checkpoints/{model.group()}/{published_file}.")

@@ -29,6 +29,9 @@ from bertlib.tasks import head as task_head
 import modeling
 import optimization
 
+# A training with fewer steps, such as three epochs of 300 sentences, has hardly learned.
+_FEW_STEPS = 100
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainableModel:
@@ -239,6 +242,9 @@ def log_training(settings, task, schedule_steps, last_step):
               if "num_train_epochs" in settings else "")
     logging.info("Training on %s: %s%s with a batch size of %d and --seed=%d.", task.training_size(), epochs,
                  terminal.counted(schedule_steps, "step"), settings.train_batch_size, settings.seed)
+    if epochs and schedule_steps < _FEW_STEPS and settings.train_batch_size > 8:
+        logging.info("The training has fewer than %d steps. For a few hundred examples, --train_batch_size=8 "
+                     "--num_train_epochs=8 usually gives better scores.", _FEW_STEPS)
     logging.info("The learning rate rises to --learning_rate=%g in %s of warm-up, and then follows "
                  "--lr_schedule=%s.", settings.learning_rate,
                  terminal.counted(task.num_warmup_steps(), "step"), settings.lr_schedule)

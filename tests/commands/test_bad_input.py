@@ -47,6 +47,8 @@ def write_another_training(untrained):
         "--vocab_file=c/uncased_L-2_H-128_A-2/v.txt: there is no such file. `python download.py "
         "--model=uncased_L-2_H-128_A-2` downloads the published model. Then pass "
         "--vocab_file=checkpoints/uncased_L-2_H-128_A-2/vocab.txt."]),
+    (None, dict(init_checkpoint="/no_dir/bert_model.ckpt"), [
+        "If your command has a shell variable before /no_dir/bert_model.ckpt: is this variable set?"]),
     (None, dict(vocab_file="data"), ["--vocab_file=data is a directory; name the file"]),
     (None, dict(data_dir=None, task_name="CoLA"), ["--data_dir is required",
                                                    "a sample of MRPC, but not of CoLA"]),

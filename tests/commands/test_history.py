@@ -15,6 +15,13 @@ from bertlib.runs import model_files, record_format
 # --- The history of a run --------------------------------------------------------------------------------
 
 
+def test_a_training_with_few_steps_says_which_flags_help(untrained):
+    advice = "fewer than 100 steps. For a few hundred examples, --train_batch_size=8 --num_train_epochs=8 "
+    done = untrained.train(train_batch_size=16, max_steps=1, do_eval=False, do_predict=False)
+    done.assert_success()
+    assert done.err.count(advice) == 1
+
+
 def test_a_run_that_stops_early_records_the_planned_steps(untrained):
     output = untrained.output
     early = untrained.train(max_steps=4, do_eval=False, do_predict=False)

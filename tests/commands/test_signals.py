@@ -150,6 +150,13 @@ def run_python(code, here):
                           timeout=100, env={**os.environ, "PYTHONPATH": str(running.ROOT)})
 
 
+def test_ctrl_c_while_modules_are_loaded_is_answered_in_one_line(tmp_path):
+    (tmp_path / "tensorflow").mkdir()
+    (tmp_path / "tensorflow" / "__init__.py").write_text(SLOW)
+    done = run_python("import run_classifier\n", tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "command.py: interrupted.\n")
+
+
 @pytest.mark.parametrize("error, said", [
     pytest.param(*values, marks=mark(reason="an interpreter of its own, which loads TensorFlow"))
     for mark, values in ((pytest.mark.soak, ("KeyboardInterrupt", "command.py: interrupted.\n")),
