@@ -58,13 +58,6 @@ def test_the_layer_of_a_variable(name, index):
     assert optimization.layer_index(name) == index
 
 
-def test_the_factors_of_the_rates():
-    build_problem()
-    assert optimization.rate_factors(tf.trainable_variables(), 0.5) == dict(
-        zip(NAMES, [0.5**4, 0.5**4, 0.5**3, 0.5**2, 0.5]))
-    assert optimization.rate_factors(tf.trainable_variables(), 1.0) == {}
-
-
 @pytest.mark.parametrize("settings", [
     dict(adam_bias_correction=True), dict(compile_kernels=True),  # an op in C++
     dict(optimizer="sgdm", gradient_accumulation_steps=2, precision="fp16")], ids=str)

@@ -57,20 +57,6 @@ def test_rows_are_the_real_tokens_then_padding_up_to_a_multiple_of_128(graph):
     assert_array_equal(positions[203:], np.argwhere(MASK == 0)[:PADDING_IN_ROWS])
 
 
-def test_packing_and_unpacking_with_their_gradients(graph):
-    values = np.random.RandomState(1).standard_normal([*MASK.shape, 3]).astype(np.float32)
-    tensor, packed = tf.constant(values), packing.Packing(tf.constant(MASK))
-    rows = packed.pack(tensor)
-    again = packed.unpack(rows)
-    factors = np.random.RandomState(2).standard_normal(values.shape).astype(np.float32)
-    for_rows, for_tensor = tf.gradients(tf.reduce_sum(again * factors), [rows, tensor])
-    again, for_rows, for_tensor, positions = evaluate([again, for_rows, for_tensor, packed.positions])
-    kept = is_row()[:, :, np.newaxis]
-    assert_array_equal(again, np.where(kept, values, 0.0))
-    assert_array_equal(for_rows, factors[tuple(positions.T)])
-    assert_array_equal(for_tensor, np.where(kept, factors, 0.0))
-
-
 @pytest.mark.parametrize("options", [
     {}, {"recompute": "layers", "first_token_only": True},
     pytest.param({"precision": "bf16"}, marks=pytest.mark.slow(reason="two more graphs of the encoder")),

@@ -232,14 +232,6 @@ class Frame(dict):
 X, Y = np.arange(10), np.arange(10) * 2
 
 
-def test_numpy_input_fn_gives_the_arrays_in_order():
-    found = batches(estimator.inputs.numpy_input_fn({"x": X, "other": -X}, batch_size=4, num_epochs=2,
-                                                    shuffle=False))
-    assert_array_equal([row["x"] for row in found], np.tile(X, 2).reshape(5, 4))
-    assert_array_equal([row["other"] for row in found], -np.tile(X, 2).reshape(5, 4))
-    assert len(batches(estimator.inputs.numpy_input_fn(X, num_epochs=None, shuffle=False))) == 50
-
-
 def test_each_prediction_with_dropout_has_new_masks_that_can_be_repeated(tmp_path):
     def model_fn(features, labels, mode):
         outputs = tf.nn.dropout(features, keep_prob=0.5)
