@@ -20,6 +20,9 @@ from bertlib.tasks import head as task_head
 class Inference:
     """A model with certain weights, and the examples of one split.
 
+    With replicas, all of them compute the predictions together. The first replica calls `rows` or
+    `evaluate`, and then `finish`. All others call `follow`.
+
     Attributes:
       checkpoint: prefix of the weights; None for the weights with which a new training would start.
     """
@@ -29,6 +32,10 @@ class Inference:
 
     def rows(self):
         """Yields the predictions for the examples, each a dict of NumPy arrays, in the order of the file."""
+        self._announce({})
+        yield from self._rows()
+
+    def _rows(self):
         with estimator_setup.memory_errors_naming("predict_batch_size"):
             yield from batches.restore_file_order(
                 self._estimator.predict(self._input_fn, checkpoint_path=self.checkpoint))
@@ -40,16 +47,46 @@ class Inference:
           metrics, steps, name: see `Estimator.evaluate`.
           batch_size: number of examples in a batch; None for --eval_batch_size.
         """
+        self._announce({"steps": steps, "name": name, "batch_size": batch_size})
+        return self._evaluate(metrics, steps, name, batch_size)
+
+    def _evaluate(self, metrics, steps, name, batch_size):
         def input_fn(params):
             return self._input_fn({**params, "batch_size": batch_size or params["batch_size"]})
 
         with estimator_setup.memory_errors_naming("eval_batch_size"):
             return self._estimator.evaluate(input_fn, steps, None, self.checkpoint, name, metrics)
 
+    def finish(self):
+        """Ends `follow` of the other replicas."""
+        self._announce(None)
+
+    def follow(self):
+        """Computes the same batches as the first replica, until that replica has finished. Returns at once
+        during a training, because the first replica then evaluates alone."""
+        group = self._estimator.group
+        while group and (arguments := group.broadcast(None)) is not None:
+            if arguments:
+                self._evaluate(metrics=_read_all, **arguments)
+            else:
+                _read_all(self._rows())
+
+    def _announce(self, arguments):
+        """Tells the other replicas what to compute: `evaluate` with these arguments, `rows` if there are
+        none, or nothing more if the value is None."""
+        if group := self._estimator.group:
+            group.broadcast(arguments)
+
     @property
     def step(self):
         """The step of the weights."""
         return checkpoint_formats.read_global_step(self.checkpoint)
+
+
+def _read_all(batches_or_rows):
+    for _ in batches_or_rows:
+        pass
+    return {}
 
 
 def run(task):
@@ -198,11 +235,14 @@ class _Phases:
         """Applies the weights of a checkpoint to a split, whose features are written.
 
         Args:
-          use: `Task.scores` or `Task.write`. Only the first replica calls it and returns its result. The
-            other replicas help to compute the predictions.
+          use: `Task.scores` or `Task.write`. Only the first replica calls it and returns its result.
         """
         inference = Inference(self._estimator, self._input_fn(split), checkpoint)
-        return use(split, inference) if self._writes else self._task.assist(split, inference)
+        if not self._writes:
+            return inference.follow()
+        result = use(split, inference)
+        inference.finish()
+        return result
 
     def _features_path(self, split):
         """Returns the path of the features that the run writes for a split; None if the task writes none."""

@@ -244,11 +244,6 @@ class Task(abc.ABC):
         """Evaluates a split during the training; see `predict`. Returns the scores."""
         return self.predict(split, inference)[1]
 
-    def assist(self, split, inference):
-        """Computes the predictions of a split together with replica 0, which calls `scores` or `write`."""
-        for _ in inference.rows():
-            pass
-
     def predict(self, split, inference):
         """Computes the predictions of a split. Writes no file.
 

@@ -39,8 +39,8 @@ class Estimator(estimator.Estimator):
                                                input_history=self._input_history)
 
     @property
-    def _group(self):
-        return None if script_divides_work() else super()._group
+    def group(self):
+        return None if script_divides_work() else super().group
 
     @property
     def _writes_evaluations(self):

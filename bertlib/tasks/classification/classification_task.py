@@ -231,12 +231,6 @@ class Classification(task.Task):
             sum(records.windows) if settings.doc_stride else None,
             "raise --max_seq_length, or pass --doc_stride to split them into windows"))
 
-    def assist(self, split, inference):
-        if self.has_labels(split):
-            self._evaluate(split, inference, _read_all)
-        else:
-            super().assist(split, inference)
-
     def _evaluate(self, split, inference, metrics):
         """Returns the result of `Inference.evaluate` for a split with labels."""
         if split_data.part_of(split) == "dev":
@@ -321,10 +315,3 @@ class Classification(task.Task):
         """The `ClassificationResults`. Only runs that evaluate or predict load their module."""
         from bertlib.tasks.classification.classification_results import ClassificationResults
         return ClassificationResults(self)
-
-
-def _read_all(batches):
-    """Reads all batches of an evaluation, and returns no metrics."""
-    for _ in batches:
-        pass
-    return {}

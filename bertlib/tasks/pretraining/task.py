@@ -153,9 +153,6 @@ class Pretraining(task.Task):
     def feature_paths(self, split):
         return self.paths[split]
 
-    def assist(self, split, inference):
-        self.predict(split, inference)  # all replicas take part in an evaluation
-
     def predict(self, split, inference):
         """Returns (None, metrics). The predictions would need too much memory."""
         return None, inference.evaluate(steps=self.settings.max_eval_steps, metrics=functools.partial(
