@@ -21,7 +21,7 @@ from absl import flags, logging
 from bertlib.commands import common_flags, launch
 
 from bertlib.data import corpus, example_encoding, record_files
-from bertlib.runs import checks, entries, model_flags, vocabularies
+from bertlib.runs import checks, entries, model_config, vocabularies
 from bertlib.system import files
 from bertlib.tasks import shared_flags
 from bertlib.tasks.pretraining import pretraining_data, pretraining_stream
@@ -311,7 +311,7 @@ def list_paths(settings, name):
 
 def load_tokenizer(settings):
     """Returns the tokenizer that the flags describe."""
-    model = model_flags.find_installed_model()
+    model = model_config.find_installed_model()
     if settings.vocab_file is settings.spm_model_file is None and model:
         settings.set_default("vocab_file", os.path.join(model, "vocab.txt"),
                              "of the installed uncased model")

@@ -21,7 +21,7 @@ from bertlib.commands import common_flags, devices, launch
 
 from bertlib.data import corpus, unknown_tokens
 from bertlib.estimator.step_config import StepConfig
-from bertlib.runs import checks, entries, model_flags, run_record, vocabularies
+from bertlib.runs import checks, entries, model_config, run_record, vocabularies
 from bertlib.runs.input_paths import refuse_directory, require_file
 from bertlib.system import files, fingerprints, locks, replica_group
 from bertlib.tasks import shared_flags, starting_weights
@@ -84,7 +84,7 @@ def resolve_flags(settings):
     if settings.output_dtype == "float16" and settings.output_format == "jsonl":
         raise ValueError("--output_dtype=float16 has no effect with --output_format=jsonl, because numbers "
                          "in JSON have no data type. Pass --output_format=npz or --output_format=tfrecord.")
-    model_flags.resolve_model_flags(settings)
+    model_config.resolve_model_flags(settings)
     if not settings.init_checkpoint:
         raise ValueError("--init_checkpoint is required: the vectors of a model with random weights are "
                          "useless.")
@@ -150,11 +150,11 @@ def main(_):
     devices.log_devices()
     settings = common_flags.read_settings()
     resolve_flags(settings)
-    config = model_flags.load_config(settings)
+    config = model_config.load_config(settings)
     tokenizer = vocabularies.load_tokenizer(settings, config.vocab_size)
     vocabularies.add_marker_rows(config, tokenizer.vocab)
     indexes = layer_indexes(settings, config)
-    start = starting_weights.with_marker_rows(settings, config, model_flags.open_starting_weights(settings))
+    start = starting_weights.with_marker_rows(settings, config, model_config.open_starting_weights(settings))
     starting_weights.check_fits(start, config, {})
 
     def generate_features():

@@ -16,7 +16,7 @@ from absl import flags
 
 from bertlib.commands import common_flags, devices, launch
 
-from bertlib.runs import checks, model_flags, registry
+from bertlib.runs import checks, model_config, registry
 from bertlib.tasks import driver
 from bertlib.tasks.squad import task as question_answering
 from bertlib.tasks.squad.squad_answers import (  # noqa: F401  public names of this script
@@ -62,7 +62,7 @@ def validate_flags_or_throw(bert_config):
     settings = common_flags.read_settings()
     if not any((settings.do_train, settings.do_predict, settings.do_eval)):
         raise ValueError("At least one of --do_train, --do_predict and --do_eval must be true.")
-    model_flags.check_length(settings, bert_config)
+    model_config.check_length(settings, bert_config)
     task = question_answering.QuestionAnswering(settings)
     task.check_flags()
     checks.check_segments(bert_config, task.needs_segments)

@@ -46,7 +46,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import results
 
-from bertlib.runs import model_flags
+from bertlib.runs import model_config
 from bertlib.system.files import read_json_object
 import tokenization
 
@@ -160,7 +160,7 @@ class Inference(Work):
     def __init__(self, arguments, directory, name):
         super().__init__(arguments, directory)
         self.title = self.name = name
-        self.vocab = os.path.join(model_flags.find_installed_model(), "vocab.txt")
+        self.vocab = os.path.join(model_config.find_installed_model(), "vocab.txt")
         with open(os.path.join(arguments.data_dir, "dev.tsv"), encoding="utf-8") as lines:
             self.header, *self.rows = lines.read().splitlines()
         lengths = pair_lengths(self.vocab, os.path.join(arguments.data_dir, "dev.tsv"))
@@ -252,7 +252,7 @@ class FineTuning(Work):
 
     def __init__(self, arguments, directory):
         super().__init__(arguments, directory)
-        self.title, self.model = "finetune", model_flags.find_installed_model()
+        self.title, self.model = "finetune", model_config.find_installed_model()
         vocab = os.path.join(self.model, "vocab.txt")
         train, dev = (pair_lengths(vocab, os.path.join(arguments.data_dir, f"{part}.tsv"))
                       for part in ("train", "dev"))

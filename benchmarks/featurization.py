@@ -23,7 +23,7 @@ from absl import logging
 from hypothesis import HealthCheck, given, settings
 import results
 
-from bertlib.runs import model_flags
+from bertlib.runs import model_config
 from bertlib.tasks.classification import classifier_data
 from bertlib.tasks.classification.classifier_features import FeatureRecords
 from bertlib.tasks.classification.text_targets import SingleLabel
@@ -142,7 +142,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--glue_dir", help="directory that holds MRPC and CoLA")
     parser.add_argument("--vocab_file",
-                        default=os.path.join(model_flags.find_installed_model() or "", "vocab.txt"))
+                        default=os.path.join(model_config.find_installed_model() or "", "vocab.txt"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--repeat", type=int, default=16, help="the worker processes are measured "
                         "with two files. The shorter file contains each example once. The longer file "

@@ -52,7 +52,7 @@ import results
 import scaling
 
 from bertlib.estimator import memory_planner
-from bertlib.runs import model_flags
+from bertlib.runs import model_config
 from bertlib.system import gpu_libraries
 from bertlib.system.files import read_json_object
 from bertlib.system.gpu_cards import CARDS, MIB
@@ -232,7 +232,7 @@ def attempt(function, *arguments, **settings):
 def losses(session):
     """Trains each head on the GPU and on the CPU, and compares the losses."""
     arguments = session.arguments
-    installed = None if session.is_tiny else model_flags.find_installed_model()
+    installed = None if session.is_tiny else model_config.find_installed_model()
     config = TINY if session.is_tiny else {**compare.BASE, "num_hidden_layers": 4}
     if installed:
         config = read_json_object(os.path.join(installed, "config.json"))

@@ -19,7 +19,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.estimator import run_config
 from bertlib.estimator.step_config import StepConfig
-from bertlib.runs import model_flags
+from bertlib.runs import model_config
 from bertlib.tasks.classification import classifier_data
 import run_classifier
 import tokenization
@@ -68,7 +68,7 @@ def main():
     tf.enable_resource_variables()
     processor = classifier_data.MrpcProcessor()
     examples = processor.get_train_examples(arguments.data_dir)
-    tokenizer = tokenization.FullTokenizer(os.path.join(model_flags.find_installed_model(), "vocab.txt"))
+    tokenizer = tokenization.FullTokenizer(os.path.join(model_config.find_installed_model(), "vocab.txt"))
     with tempfile.TemporaryDirectory() as directory:
         for words, length, *way in WAYS:
             path = os.path.join(directory, f"{length}.tf_record")

@@ -25,7 +25,7 @@ import bertlib.commands  # noqa: F401  graph mode
 
 from bertlib.data import input_pipeline
 from bertlib.estimator import estimator
-from bertlib.runs import model_flags
+from bertlib.runs import model_config
 from bertlib.tasks import head
 from bertlib.tasks.classification import classifier_data
 import modeling
@@ -56,7 +56,7 @@ class LossRecorder(tf.train.SessionRunHook):
 def main(_):
     """Trains. Then writes the batches, the losses, the schedule and the initial weights of the head."""
     store = results.Recorder(FLAGS.results, {"loss": ""})
-    directory = model_flags.find_installed_model()
+    directory = model_config.find_installed_model()
     config = modeling.BertConfig.from_json_file(os.path.join(directory, "config.json"))
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
     head._DROPOUT = 0.0

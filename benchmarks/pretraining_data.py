@@ -24,7 +24,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from absl import logging
 import results
 
-from bertlib.runs import model_flags
+from bertlib.runs import model_config
 from bertlib.tasks.pretraining import pretraining_data, pretraining_stream
 import tokenization
 
@@ -88,7 +88,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--input_file", required=True)
     parser.add_argument("--vocab_file",
-                        default=os.path.join(model_flags.find_installed_model() or "", "vocab.txt"))
+                        default=os.path.join(model_config.find_installed_model() or "", "vocab.txt"))
     parser.add_argument("--max_seq_length", type=int, default=defaults.max_seq_length)
     parser.add_argument("--max_predictions_per_seq", type=int, default=defaults.max_predictions_per_seq)
     parser.add_argument("--dupe_factor", type=int, default=defaults.dupe_factor)

@@ -37,7 +37,7 @@ import bertlib.commands  # noqa: F401  graph mode
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline
-from bertlib.runs import model_flags
+from bertlib.runs import model_config
 from bertlib.system import files
 from bertlib.tasks.squad import squad_answers, squad_data, squad_metrics
 import tokenization
@@ -72,7 +72,7 @@ class Task:
         Returns the CPU seconds.
         """
         if start:
-            model = model_flags.find_installed_model()
+            model = model_config.find_installed_model()
             changes = {"init_checkpoint": start, "bert_config_file": os.path.join(model, "config.json"),
                        "vocab_file": os.path.join(model, "vocab.txt"), **changes}
         flags = {"do_train": True, "do_eval": True, "train_file": self.train_file,
@@ -83,7 +83,7 @@ class Task:
                             *(f"--{name}={value}" for name, value in flags.items())])
 
     def features(self):
-        tokenizer = tokenization.FullTokenizer(os.path.join(model_flags.find_installed_model(), "vocab.txt"))
+        tokenizer = tokenization.FullTokenizer(os.path.join(model_config.find_installed_model(), "vocab.txt"))
         return list(squad_data.generate_features(self.examples, tokenizer, self.recipe["max_seq_length"],
                                                  self.recipe["doc_stride"], MAX_QUERY_LENGTH, False,
                                                  report=False))
@@ -153,7 +153,7 @@ def run_peer(python, output_dir, recipe, seed, steps, dropout):
     count = len(arrays["train/input_ids"])
     windows, logits, start, untrained = (os.path.join(output_dir, name) for name in (
         "windows.npz", "logits.npz", "start", "untrained"))
-    model = model_flags.find_installed_model()
+    model = model_config.find_installed_model()
     # convert_checkpoint.py does not convert a checkpoint of step 0. So the weights are first copied to a
     # checkpoint that contains no step.
     first = checkpoint_formats.open_checkpoint(os.path.join(output_dir, "model.ckpt-0"))
@@ -180,7 +180,7 @@ def losses_agree(task, python, recorder, steps, start=None, seed=0):
     The trainings start from the weights in the output directory `start`, or from the installed model.
     """
     with tempfile.TemporaryDirectory() as output_dir:
-        model = model_flags.find_installed_model()
+        model = model_config.find_installed_model()
         config = {**files.read_json_object(os.path.join(model, "config.json")), "hidden_dropout_prob": 0.0,
                   "attention_probs_dropout_prob": 0.0}
         config_file = os.path.join(output_dir, "config.json")

@@ -23,7 +23,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import compare
 import results
 
-from bertlib.runs import model_flags
+from bertlib.runs import model_config
 
 # For each task: epochs, learning rate, the main metric, and the second metric in the table.
 RECIPES = {"STS-B": (1, 5e-5, "pearson", "spearman"), "CoLA": (2, 5e-5, "matthews", "accuracy"),
@@ -38,7 +38,7 @@ class Task:
 
     def __init__(self, name, arguments, directory):
         self.title, self.arguments, self.directory = name, arguments, directory
-        self.model = model_flags.find_installed_model()
+        self.model = model_config.find_installed_model()
         self.epochs, self.learning_rate, *self.metrics = RECIPES[name]
         self.data_dir = arguments.conll_dir if self.tags else os.path.join(arguments.glue_dir, name)
         self.num_examples = self.count_examples()

@@ -29,7 +29,7 @@ import tensorflow as tf
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.graph import randomness
-from bertlib.runs import file_names, model_files, model_flags, tokenizer_files
+from bertlib.runs import file_names, model_config, model_files, tokenizer_files
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files
 import bertlib.tasks  # noqa: F401  registers the tasks
@@ -302,7 +302,7 @@ def _checked_config(config, where=""):
     """
     if isinstance(config, dict):
         config = modeling.BertConfig.from_dict(config)
-    problems = (model_flags.config_problems(config.to_dict()) if isinstance(config, modeling.BertConfig)
+    problems = (model_config.config_problems(config.to_dict()) if isinstance(config, modeling.BertConfig)
                 else [f"It is {config!r}; it must be a modeling.BertConfig or a dict."])
     if problems:
         raise ValueError(f"The configuration{where} is not usable: {' '.join(problems)}")

@@ -26,7 +26,7 @@ from bertlib.commands import common_flags
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import corpus
-from bertlib.runs import checks, entries, file_names, model_files, model_flags, model_writer, vocabularies
+from bertlib.runs import checks, entries, file_names, model_config, model_files, model_writer, vocabularies
 from bertlib.runs.input_paths import refuse_directory
 from bertlib.system import files, locks
 from bertlib.tasks import starting_weights
@@ -202,11 +202,11 @@ def open_model(settings):
     Raises:
       ValueError, FileNotFoundError: a file is missing or damaged, or the files contradict each other.
     """
-    source = model_flags.open_starting_weights(settings)
+    source = model_config.open_starting_weights(settings)
     directory, names = checkpoint_formats.directory_of_checkpoint(source.path), file_names.CONFIGS.values()
-    if not model_flags.find_file(settings, dict.fromkeys(names, "bert_config_file"), [directory]):
+    if not model_config.find_file(settings, dict.fromkeys(names, "bert_config_file"), [directory]):
         raise ValueError(f"--bert_config_file is required: {directory} contains no {' or '.join(names)}.")
-    config = model_flags.read_config(settings)
+    config = model_config.read_config(settings)
     encoder, heads = modeling.variable_shapes(config), pretraining_head.head_shapes(config)
     starting_weights.check_fits(source, config, heads)
     return source, config, sorted(name for name in {**encoder, **heads} if name in source.shapes)

@@ -22,8 +22,8 @@ from bertlib.runs import (
     checks,
     entries,
     file_names,
+    model_config,
     model_files,
-    model_flags,
     model_writer,
     output_directory,
     registry,
@@ -104,7 +104,7 @@ def open_input(settings):
       ValueError, FileNotFoundError: --to is already the format of the input, or the input
         cannot be read.
     """
-    source = model_flags.open_starting_weights(settings, "input")
+    source = model_config.open_starting_weights(settings, "input")
     if settings.to is None:
         other = {"tensorflow": "hugging_face", "hugging_face": "tensorflow"}[source.format]
         settings.set_default("to", "tensorflow" if settings.weights_only else other)
@@ -133,16 +133,16 @@ def check_config(source, path, content):
 def read_config(settings, source):
     """Reads and checks --bert_config_file; returns a dict with the settings that the published format has."""
     names = dict.fromkeys((_CONFIG[source.format], *_CONFIG.values()), "bert_config_file")
-    path = model_flags.find_file(settings, names, [input_directory(source)])
+    path = model_config.find_file(settings, names, [input_directory(source)])
     if path is None:
         raise ValueError(f"--bert_config_file is required: there is no {' or '.join(_CONFIG.values())} "
                          f"in the directory of --input={settings.input}.")
     content = checkpoint_formats.read_config(path)
-    problems = model_flags.config_problems(content)
+    problems = model_config.config_problems(content)
     if content.get("tie_word_embeddings", True) is not True:
         problems.append("tie_word_embeddings=false is not supported: "
                         "the output layer of the published masked LM uses the word embeddings.")
-    model_flags.refuse_problems(path, problems)
+    model_config.refuse_problems(path, problems)
     check_config(source, path, content)
     kind = head_labels.kind_from_config(content)
     # The settings below describe a head. A setting is kept only if the model of --input has a head to which
@@ -164,7 +164,7 @@ def read_config(settings, source):
             logging.warning("hidden_act in bert_config.json is gelu_erf, Hugging Face's gelu. The published "
                             "modeling.py does not have this function. For that code, pass "
                             "--published_config=true.")
-    published = {*modeling.BertConfig(vocab_size=1).to_dict(), *model_flags.IGNORED_CONFIG_KEYS}
+    published = {*modeling.BertConfig(vocab_size=1).to_dict(), *model_config.IGNORED_CONFIG_KEYS}
     return {name: value for name, value in config.items() if name in published}
 
 
@@ -179,7 +179,7 @@ def read_vocabulary(settings, source, vocab_size):
       (bytes of a vocab.txt, set of the added tokens that are left out).
     """
     names = dict.fromkeys((_VOCABULARY, _TOKENIZER), "vocab_file")
-    path = model_flags.find_file(settings, names, [input_directory(source)])
+    path = model_config.find_file(settings, names, [input_directory(source)])
     pieces = os.path.join(input_directory(source), file_names.SENTENCE_PIECES)
     if path is None and files.exists(pieces):
         raise ValueError(f"The model's vocabulary is the SentencePiece model {pieces}, and Hugging Face's "
@@ -352,7 +352,7 @@ def copy_weights(settings, source):
     In tokenizer_config.json, only the value of --do_lower_case is changed, if the flag was given. Returns
     (names of the tensors to write, other files to write); see `translate`."""
     directory = input_directory(source)
-    paths = {**{name: model_flags.find_file(settings, {name: flag}, [directory])
+    paths = {**{name: model_config.find_file(settings, {name: flag}, [directory])
                 for name, flag in ((_CONFIG["tensorflow"], "bert_config_file"), (_VOCABULARY, "vocab_file"))},
              **{name: os.path.join(directory, name)
                 for name in (_TOKENIZER_CONFIG, file_names.SENTENCE_PIECES)}}
@@ -383,7 +383,7 @@ def main(_):
     """Converts the checkpoint."""
     settings = common_flags.read_settings("output")
     if not settings.input:
-        model_flags.use_installed_model(settings, "input")
+        model_config.use_installed_model(settings, "input")
     source = open_input(settings)
     trained = output_directory.find_training(source.path)
     if trained and trained.record:

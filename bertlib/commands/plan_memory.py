@@ -22,7 +22,7 @@ from bertlib.estimator import memory_planner
 from bertlib.estimator.estimator import ModeKeys
 from bertlib.estimator.step_config import GB, OPTIMIZERS, StepConfig, gb
 from bertlib.reports import charts
-from bertlib.runs import checks, entries, model_flags, registry
+from bertlib.runs import checks, entries, model_config, registry
 from bertlib.runs.input_paths import refuse_directory
 from bertlib.system import files, gpu_cards, terminal
 from bertlib.tasks import head, shared_flags, starting_weights, training_plan
@@ -91,8 +91,8 @@ def load_config(settings, lengths):
     if settings.bert_config_file:
         if settings.is_given("model"):
             raise ValueError("--model and --bert_config_file cannot be combined. Leave one of them out.")
-        settings.max_seq_length = max(lengths)  # `model_flags.load_config` checks this length
-        return model_flags.load_config(settings)
+        settings.max_seq_length = max(lengths)  # `model_config.load_config` checks this length
+        return model_config.load_config(settings)
     config = modeling.BertConfig(**MODELS[settings.model])
     if max(lengths) > config.max_position_embeddings:
         raise ValueError(f"--max_seq_length={max(lengths)}: the published models have "

@@ -2,7 +2,7 @@
 
 - Which flags are there, and which values do they have? `entries`, `registry`, `settings`, `input_paths`,
   `checks`
-- Which model does a run use? `model_flags`, `vocabularies`, `tokenizer_files`
+- Which model does a run use? `model_config`, `vocabularies`, `tokenizer_files`
 - What is in an output directory? `output_directory`, `file_names`, `model_files`, `best_weights`,
   `curve_table`. `trained_model` reads a trained model. `model_writer` writes a model that was not trained
   here.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from absl import logging
 
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.runs import file_names, model_flags, registry
+from bertlib.runs import file_names, model_config, registry
 from bertlib.runs.output_directory import OutputDirectory, is_training_checkpoint
 from bertlib.system import files
 
@@ -127,7 +127,7 @@ def labels_of_weights(settings):
     unknown."""
     if settings.output_directory.newest or not settings.init_checkpoint:
         return settings.output_directory.labels
-    head = read_head(model_flags.open_starting_weights(settings))
+    head = read_head(model_config.open_starting_weights(settings))
     return head and head.labels
 
 
@@ -151,7 +151,7 @@ def starting_checkpoint(settings, wanted):
     Raises:
       ValueError: the run does not train, and the head in the checkpoint is not the head of the task.
     """
-    checkpoint = model_flags.open_starting_weights(settings)
+    checkpoint = model_config.open_starting_weights(settings)
     head = read_head(checkpoint, wanted.kind)
     if head is None:
         return checkpoint

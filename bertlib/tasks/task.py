@@ -10,7 +10,7 @@ from typing import Any
 from absl import logging
 
 from bertlib.data import example_encoding, prediction_files, tables, unknown_tokens
-from bertlib.runs import checks, model_flags, recorded_flags, vocabularies
+from bertlib.runs import checks, model_config, recorded_flags, vocabularies
 from bertlib.system import fingerprints, terminal
 from bertlib.tasks import split_data
 
@@ -103,11 +103,11 @@ class Task(abc.ABC):
         """
         self.resolve_run(folder)
         split_data.resolve_flags(self.settings, folder, sample_defaults, names)
-        model_flags.resolve_model_flags(self.settings)
+        model_config.resolve_model_flags(self.settings)
 
     def load_model(self):
         """Reads the configuration and the vocabulary of the model, and checks that the task can use them."""
-        self.config = model_flags.load_config(self.settings)
+        self.config = model_config.load_config(self.settings)
         self.tokenizer = vocabularies.load_tokenizer(self.settings, self.config.vocab_size)
         vocabularies.add_marker_rows(self.config, self.tokenizer.vocab)
         if self.needs_segments:

@@ -12,7 +12,7 @@ import pytest
 from rows import ROWS
 import tiny
 
-from bertlib.runs import model_flags
+from bertlib.runs import model_config
 from bertlib.runs.settings import Settings
 
 SIZE = len(tiny.VOCABULARY)
@@ -154,7 +154,7 @@ def test_a_configuration_that_cannot_be_names_its_setting(changes, said, tmp_pat
     path = tmp_path / "bert_config.json"
     write_json(path, {name: value for name, value in {**tiny.CONFIG, **changes}.items()
                                 if value is not None})
-    found = error_of(model_flags.read_config, Settings(dict(bert_config_file=str(path))))
+    found = error_of(model_config.read_config, Settings(dict(bert_config_file=str(path))))
     assert found.startswith(f"--bert_config_file: {path} is not usable:\n") and said in found
 
 
@@ -162,4 +162,4 @@ def test_a_configuration_that_is_no_json_object_is_named(tmp_path):
     path = tmp_path / "bert_config.json"
     path.write_text("[]")
     with pytest.raises(ValueError, match=f"{path} must contain a JSON object, not a list"):
-        model_flags.read_config(Settings(dict(bert_config_file=str(path))))
+        model_config.read_config(Settings(dict(bert_config_file=str(path))))

@@ -14,7 +14,7 @@ import model_directories
 import pytest
 import tiny
 
-from bertlib.runs import model_files, model_flags, recorded_flags, vocabularies
+from bertlib.runs import model_config, model_files, recorded_flags, vocabularies
 from bertlib.runs.output_directory import OutputDirectory
 import modeling
 
@@ -57,7 +57,7 @@ def test_the_files_of_a_run(tiny_model, tmp_path):
     assert OutputDirectory(tmp_path).labels == ["no", "yes it is"]
     # labels.txt has a label in each line, so it cannot contain a label with a line break.
     assert "labels.txt" not in files_of(["no", "yes\nit is"], **given)
-    model_flags.load_config(settings_of(bert_config_file=tmp_path / "bert_config.json", max_seq_length=40))
+    model_config.load_config(settings_of(bert_config_file=tmp_path / "bert_config.json", max_seq_length=40))
 
 
 def test_what_the_tokenizer_does_comes_back_the_same(tiny_model, tmp_path):
@@ -152,7 +152,7 @@ def test_a_run_without_training_need_not_be_told_again(output, where, caplog):
     given = settings_of(**where(output), label_all_pieces=False, token_column=2)
     caplog.set_level("INFO", logger="absl")
     recorded_flags.inherit(given, "tagging")
-    model_flags.resolve_model_flags(given)
+    model_config.resolve_model_flags(given)
     assert (given.crf, given.max_seq_length, given.label_all_pieces) == (True, 20, False)
     assert given.bert_config_file == str(output / "bert_config.json")
     assert given.vocab_file == str(output / "vocab.txt")
@@ -184,12 +184,12 @@ def test_a_published_checkpoint_in_such_a_directory_is_not_what_its_files_are_ab
 
 
 def test_installed_weights_are_checked_before_they_are_used(monkeypatch, tmp_path):
-    installed = model_flags.find_installed_model()
+    installed = model_config.find_installed_model()
     for name in ("config.json", "vocab.txt", "model.safetensors"):
         shutil.copy(f"{installed}/{name}", tmp_path)
-    monkeypatch.setattr(model_flags, "find_installed_model", lambda: str(tmp_path))
+    monkeypatch.setattr(model_config, "find_installed_model", lambda: str(tmp_path))
     settings = settings_of(do_train=True)
-    model_flags.resolve_model_flags(settings)
+    model_config.resolve_model_flags(settings)
     assert settings.init_checkpoint == str(tmp_path)
     with open(tmp_path / "model.safetensors", "r+b") as weights:  # one bit of the last weight changes
         weights.seek(-1, os.SEEK_END)
@@ -199,4 +199,4 @@ def test_installed_weights_are_checked_before_they_are_used(monkeypatch, tmp_pat
     for flags_given in (dict(do_train=True), dict(do_train=False), dict(do_train=True, max_seq_length=5)):
         with pytest.raises(ValueError, match=r"model\.safetensors is damaged or is another model: its "
                            r"SHA-256 is .* instead of 53aa51172d.*Install it again with `pip install"):
-            model_flags.resolve_model_flags(settings_of(**flags_given))
+            model_config.resolve_model_flags(settings_of(**flags_given))

@@ -12,7 +12,7 @@ import numpy as np
 
 from bertlib.data import prediction_files
 from bertlib.data.prediction_rows import PredictedRow
-from bertlib.runs import model_flags
+from bertlib.runs import model_config
 from bertlib.runs.input_paths import require_file
 from bertlib.system import files
 from bertlib.tasks import results, split_data
@@ -35,7 +35,7 @@ class Ranking(Task):
 
     def resolve(self):
         self.resolve_run("ranking")
-        model_flags.resolve_model_flags(self.settings)
+        model_config.resolve_model_flags(self.settings)
 
     def input_files(self):
         return split_data.list_files(self.settings)

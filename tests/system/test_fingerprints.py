@@ -21,7 +21,7 @@ DIGESTS = {
     "bertlib/api/data_files.py": "names of files", "bertlib/system/files.py": "names of files",
     "bertlib/graph/native.py": "names of compiled libraries", "bertlib/system/cluster.py": "a secret key",
     "bertlib/checkpoints/hub_module.py": "names of TensorFlow Hub", "bertlib/serving/http_app.py": "a header",
-    "bertlib/runs/model_flags.py": "a published SHA-256"}
+    "bertlib/runs/model_config.py": "a published SHA-256"}
 
 
 def test_nothing_else_hashes():

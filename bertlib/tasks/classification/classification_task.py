@@ -11,7 +11,7 @@ from absl import logging
 import numpy as np
 
 from bertlib.data import batches
-from bertlib.runs import checks, file_names, model_flags, registry
+from bertlib.runs import checks, file_names, model_config, registry
 from bertlib.tasks import split_data, task, window_pooling
 from bertlib.tasks.classification import (
     class_weights,
@@ -51,7 +51,7 @@ class Classification(task.Task):
 
     def resolve(self):
         self.resolve_processor()
-        model_flags.resolve_model_flags(self.settings)
+        model_config.resolve_model_flags(self.settings)
 
     def resolve_processor(self, suffix=""):
         """Finds the processor, and resolves the flags that depend on it. The default --output_dir ends in

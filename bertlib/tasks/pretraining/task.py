@@ -8,7 +8,7 @@ import os
 from absl import logging
 import numpy as np
 
-from bertlib.runs import checks, model_flags, recorded_flags, vocabularies
+from bertlib.runs import checks, model_config, recorded_flags, vocabularies
 from bertlib.runs.input_paths import sample_path
 from bertlib.system import terminal
 from bertlib.tasks import split_data, task
@@ -51,7 +51,7 @@ class Pretraining(task.Task):
                            is settings.init_checkpoint is None)
         if self._is_sample:
             self._use_sample()
-        model_flags.fill_in_model_files(settings)
+        model_config.fill_in_model_files(settings)
         for name in ("input_file", "bert_config_file"):
             if not getattr(settings, name):
                 raise ValueError(f"--{name} is required.")
@@ -84,7 +84,7 @@ class Pretraining(task.Task):
             self.paths[split] = [getattr(settings, flag)]
 
     def load_model(self):
-        self.config = model_flags.load_config(self.settings)
+        self.config = model_config.load_config(self.settings)
         vocabularies.check_vocabulary(self.settings, self.config)
         checks.check_segments(self.config, "an example of pre-training is a pair")
 

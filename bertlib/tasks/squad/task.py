@@ -4,7 +4,7 @@ import os
 
 from absl import logging
 
-from bertlib.runs import model_flags, recorded_flags
+from bertlib.runs import model_config, recorded_flags
 from bertlib.runs.input_paths import require_file, sample_path
 from bertlib.system import files, terminal
 from bertlib.tasks import split_data, task
@@ -62,7 +62,7 @@ class QuestionAnswering(task.Task):
                                      "a small sample made for this repository, not the real SQuAD")
             if needed[name]:
                 require_file(settings, name)
-        model_flags.resolve_model_flags(settings)
+        model_config.resolve_model_flags(settings)
         self.check_flags()
 
     def check_flags(self):
