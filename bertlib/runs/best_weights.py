@@ -178,11 +178,11 @@ class BestWeights:
           ValueError: best/ contains weights of a different evaluation than the best one in the table, whose
             weights are no longer kept; or the table has no best evaluation.
         """
-        best, published = self.choose(values), os.path.join(self._output_dir, "model.ckpt-{}")
+        best = self.choose(values)
         if best and checkpoint_files.exists(self._weights(best[0])):
             return _Best(*best)
-        if best and checkpoint_files.exists(published.format(best[0])):
-            return _Best(*best, published.format(best[0]))
+        if best and checkpoint_files.exists(self._checkpoint(best[0])):
+            return _Best(*best, self._checkpoint(best[0]))
         content = self._content or {}
         kept, metric = content.get("step"), content.get("metric")
         # Weights of later steps are not needed: the training repeats these steps. The weights of the newest
@@ -202,7 +202,11 @@ class BestWeights:
                         self._metric, best[0], newest)
         self.first_step = newest
         best = self.choose(values)
-        return best and _Best(*best, published.format(newest))
+        return best and _Best(*best, self._checkpoint(newest))
+
+    def _checkpoint(self, step):
+        """Returns the prefix of the checkpoint that the training saved at a step."""
+        return os.path.join(self._output_dir, f"model.ckpt-{step}")
 
     def restore(self, values, newest):
         """Restores best/. After the call, it contains the weights of the best evaluation up to the newest

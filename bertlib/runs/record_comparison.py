@@ -31,7 +31,7 @@ class Decision:
     """What a run may do in a directory. A difference is {name of a value: [old value, new value]}.
 
     Attributes:
-      trains: whether the run has steps to train.
+      has_steps_left: whether the run has steps to train.
       refused: differences for which the run cannot continue the training. If there are any, the other
         attributes have no meaning.
       changed: all other differences.
@@ -42,7 +42,7 @@ class Decision:
       record: the record to write; None if the stored record stays.
     """
 
-    trains: bool
+    has_steps_left: bool
     refused: dict = dataclasses.field(default_factory=dict)
     changed: dict = dataclasses.field(default_factory=dict)
     evaluations: dict = dataclasses.field(default_factory=dict)
@@ -50,7 +50,7 @@ class Decision:
     record: dict | None = None
 
 
-def compare(stored, now, step, last_step, trains):
+def compare(stored, now, step, last_step, do_train):
     """Compares a run with the training in its output directory.
 
     Args:
@@ -58,29 +58,29 @@ def compare(stored, now, step, last_step, trains):
       now: the record of the run, see `run_record.create_record`.
       step: step of the newest checkpoint in the directory; None if there is no checkpoint.
       last_step: the step at which the run ends.
-      trains: whether the run trains.
+      do_train: whether the run trains.
 
     Returns:
       a `Decision`.
     """
     if step is None:
-        return Decision(trains, record=now if trains else None)
-    trains_on = trains and step < last_step
+        return Decision(do_train, record=now if do_train else None)
+    has_steps_left = do_train and step < last_step
     if stored is None:
-        return Decision(trains_on, record={**now, "from_step": step} if trains_on else None)
-    return _compare_with_record(stored, now, step, trains, trains_on)
+        return Decision(has_steps_left, record={**now, "from_step": step} if has_steps_left else None)
+    return _compare_with_record(stored, now, step, do_train, has_steps_left)
 
 
-def _compare_with_record(stored, now, step, trains, trains_on):
+def _compare_with_record(stored, now, step, do_train, has_steps_left):
     """Returns the `Decision` of a run in a directory with a record and a checkpoint; see `compare`.
-    `trains_on` is whether the run has steps to train."""
-    refused, changed = differences(stored, now, trains)
+    `has_steps_left` is whether the run has steps to train."""
+    refused, changed = differences(stored, now, do_train)
     if refused:
-        return Decision(trains_on, refused)
+        return Decision(has_steps_left, refused)
     dev_data, evaluations, record = None, {}, None
-    if not trains_on:
+    if not has_steps_left:
         dev_data = changed.pop(DEV_DATA, None)
-    if trains and not trains_on:
+    if do_train and not has_steps_left:
         evaluations = {name: changed.pop(name) for name in EVALUATIONS if name in changed}
         before = stored["settings"].get("keep_best")
         if before is None and evaluations.get("keep_best", [None, None])[1] is None:
@@ -89,9 +89,9 @@ def _compare_with_record(stored, now, step, trains, trains_on):
             values = {name: value for name, (_, value) in evaluations.items()}
             record = {**stored, "settings": {**stored["settings"], **values},
                       "changes": _with_change(stored, now, step, evaluations)}
-    if trains_on:
+    if has_steps_left:
         record = _continued(stored, now, step, changed)
-    return Decision(trains_on, {}, changed, evaluations, dev_data, record)
+    return Decision(has_steps_left, {}, changed, evaluations, dev_data, record)
 
 
 def _continued(stored, now, step, changed):

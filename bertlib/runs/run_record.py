@@ -246,14 +246,14 @@ class RunRecord:
         Raises:
           ValueError: the run cannot continue the training in the directory.
         """
-        self._settings, self._output_dir, self._trains = settings, settings.output_dir, settings.do_train
+        self._settings, self._output_dir, self._do_train = settings, settings.output_dir, settings.do_train
         self._last_step = last_step
-        if self._trains and settings.early_stopping_evals is not None:
+        if self._do_train and settings.early_stopping_evals is not None:
             stopped = curve_table.find_early_stop(settings)
             self._last_step = last_step if stopped is None else stopped
         self._now = {**create_record(settings, description), "planned_steps": schedule_steps,
                      "finished_step": None}
-        self._contents = {} if not self._trains else {**model_files.model_file_contents(
+        self._contents = {} if not self._do_train else {**model_files.model_file_contents(
             settings, description.config, description.labels), **description.more_files}
         self._written = None  # the content of run.json, after `write`
         self._plan = self._compare(settings.trained or settings.output_directory)
@@ -280,11 +280,11 @@ class RunRecord:
         """
         stored = trained.record or {}
         decision = record_comparison.compare(trained.record, self._now, trained.step, self._last_step,
-                                             self._trains)
+                                             self._do_train)
         if trained.newest:
             self._check_and_log(decision, trained)
         recorded, changed, stale = stored.get("model_files", {}), [], []
-        if decision.trains:
+        if decision.has_steps_left:
             changed, stale = model_files.list_changed_files(self._output_dir, self._contents, recorded)
         elif stored:  # a user may have removed some of the files
             changed = [name for name in self._contents
@@ -313,7 +313,7 @@ class RunRecord:
                 f"According to {file_names.RECORD} there ({name}), these values differ: "
                 f"{shown(decision.refused)}. Use another --output_dir, or remove the checkpoints in "
                 "this directory.")
-        if self._trains and not decision.trains:
+        if self._do_train and not decision.has_steps_left:
             logging.info("%s was trained to step %d by %s.", self._output_dir, step, name)
         if decision.evaluations:
             effect = ("Later commands use the last weights"
@@ -329,10 +329,10 @@ class RunRecord:
                 " -> ".join(decision.dev_data))
         if not decision.changed:
             return
-        if decision.trains:
+        if decision.has_steps_left:
             effect = (f"The training continues from step {step} with changed settings. To train from the "
                       "start, pass another --output_dir")
-        elif self._trains:
+        elif self._do_train:
             effect = ("No steps are left to train, so the results are those of the earlier training. For a "
                       "training with the new values, pass another --output_dir")
         else:
@@ -349,7 +349,7 @@ class RunRecord:
           ValueError: since this object was created, another run wrote to the directory, and this run cannot
             continue the training of that run.
         """
-        if not self._trains:
+        if not self._do_train:
             return
         self._settings.reopen()
         now, seen = self._settings.output_directory, self._plan.trained
@@ -364,7 +364,7 @@ class RunRecord:
         record = plan.decision.record or now.record
         if record is None:
             return
-        if plan.decision.trains:
+        if plan.decision.has_steps_left:
             dev_data = self._now["dev_data"]
             if dev_data is None and now.newest and now.record:
                 # A session without evaluations does not change which development set the last evaluations

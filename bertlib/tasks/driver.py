@@ -162,7 +162,7 @@ def _create_trainable(task, start, schedule_steps):
             use_tpu=False, use_one_hot_embeddings=False, build_encoder=task.encoder and task.encoder.build)
 
     return training_plan.TrainableModel(task.config, task.head_for_training(), task.fields, build_model_fn,
-                                        trims=task.trims(is_training=True))
+                                        trims_padding=task.trims_padding(is_training=True))
 
 
 def _describe(task, inputs, trainable):
@@ -176,7 +176,7 @@ def _describe(task, inputs, trainable):
     return run_record.Description(
         command=task.command, config=task.encoder or task.config, tokenizer=task.tokenizer,
         task_type=task.target.name, inputs=inputs if task.settings.do_train else {},
-        trim_padding=trainable.trims, **task.describe())
+        trim_padding=trainable.trims_padding, **task.describe())
 
 
 def _list_overwritten_files(task):
@@ -264,10 +264,10 @@ class _Phases:
     def _input_fn(self, split):
         """Returns the input_fn that reads the features of a split."""
         settings, task, is_training = self._settings, self._task, split == "train"
-        trims = task.trims(is_training)
+        trims_padding = task.trims_padding(is_training)
         return task_head.input_fn_builder(
             self._features_path(split) or task.feature_paths(split),
             task.fields(settings.max_seq_length, split), is_training,
-            drop_remainder=is_training, trimmed_fields=task.sequences if trims else (),
+            drop_remainder=is_training, trimmed_fields=task.sequences if trims_padding else (),
             batch_totals=self._head.batch_totals if is_training else (),
-            position_fields=task.position_fields if trims else ())
+            position_fields=task.position_fields if trims_padding else ())

@@ -43,15 +43,15 @@ class TrainableModel:
       fields: function that takes the sequence length and returns the `input_pipeline.Field`s of a training
         example.
       build_model_fn: function that takes a head and returns the model_fn of `head.model_fn_builder`.
-      trims: whether the batches of the training are trimmed; see `bertlib.tasks.task.Task.trims`. The
-        simulation does not use it.
+      trims_padding: whether the batches of the training are trimmed; see `Task.trims_padding`. The simulation
+        does not use it.
     """
 
     bert_config: modeling.BertConfig
     head: task_head.Head
     fields: Callable[[int], list]
     build_model_fn: Callable
-    trims: bool = False
+    trims_padding: bool = False
 
     def build(self, step_config):
         """Builds a training step in the current graph. Its input consists of placeholders for one
@@ -114,8 +114,8 @@ def _training_flags(settings, trainable):
     the flag. The others are computed from flags, from the model or from the number of replicas."""
     group = replica_group.current()
     values = {name: getattr(settings, name) for name in FIELDS if name in settings}
-    values.update(num_replicas=group.count if group else 1, trim_padding=trainable.trims,
-                  remove_padding=trainable.trims and trainable.head.padding_is_removable
+    values.update(num_replicas=group.count if group else 1, trim_padding=trainable.trims_padding,
+                  remove_padding=trainable.trims_padding and trainable.head.padding_is_removable
                   and not settings.use_xla,
                   compile_kernels=_compiles_kernels(settings, trainable.bert_config))
     return types.SimpleNamespace(**values, sequences_per_example=trainable.head.sequences_per_example)

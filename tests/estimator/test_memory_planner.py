@@ -210,8 +210,8 @@ def test_on_a_gpu_a_step_that_does_not_run_gets_the_next_number_of_micro_batches
     monkeypatch.setattr(memory_planner, "fits_in_practice",
                         lambda build, step: step.gradient_accumulation_steps >= 4)
     head = types.SimpleNamespace(padding_is_removable=False, sequences_per_example=1)
-    model = types.SimpleNamespace(trims=False, head=head, bert_config=modeling.BertConfig(9), build=None,
-                                  memory_need=Simulation(), upper_bound=lambda step: 1)
+    model = types.SimpleNamespace(trims_padding=False, head=head, bert_config=modeling.BertConfig(9),
+                                  build=None, memory_need=Simulation(), upper_bound=lambda step: 1)
     settings = Settings({**FLAGS, "do_train": True, "memory_limit_gb": 1000,
                          "gradient_accumulation_steps": 0})
     assert training_plan.resolve_step_config(settings, model).gradient_accumulation_steps == 4

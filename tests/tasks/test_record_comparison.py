@@ -70,36 +70,36 @@ def changed(**fields):
 
 
 def test_a_run_in_an_empty_directory_is_new():
-    assert compare(None, RECORD, None, 8, trains=True).record == RECORD
-    assert compare(None, RECORD, None, 8, trains=False).record is None
+    assert compare(None, RECORD, None, 8, do_train=True).record == RECORD
+    assert compare(None, RECORD, None, 8, do_train=False).record is None
 
 
 def test_checkpoints_without_a_record_get_one_that_starts_at_their_step():
-    assert compare(None, RECORD, 3, 8, trains=True).record == {**RECORD, "from_step": 3}
-    assert compare(None, RECORD, 8, 8, trains=True).record is None
+    assert compare(None, RECORD, 3, 8, do_train=True).record == {**RECORD, "from_step": 3}
+    assert compare(None, RECORD, 8, 8, do_train=True).record is None
 
 
 def test_an_evaluation_may_have_another_task_with_the_same_labels():
-    decision = compare(RECORD, changed(task="cola", dev_data=DATA[2]), 8, 8, trains=False)
+    decision = compare(RECORD, changed(task="cola", dev_data=DATA[2]), 8, 8, do_train=False)
     assert not decision.refused and decision.changed == {"task": ["mrpc", "cola"]}
 
 
 def test_changed_settings_are_recorded_and_the_first_session_stays():
     now = changed(settings={"learning_rate": 2e-3}, started="later", code="cd")
-    decision = compare(RECORD, now, 3, 8, trains=True)
+    decision = compare(RECORD, now, 3, 8, do_train=True)
     assert decision.changed == {"learning_rate": [1e-3, 2e-3]}
     assert decision.record["started"] == RECORD["started"] and decision.record["code"] == RECORD["code"]
     assert decision.record["changes"] == [
         {"step": 3, "at": "later", "changed": {"learning_rate": [1e-3, 2e-3]}}]
     assert decision.record["sessions"] == [
         {"step": 3, "at": "later", "changed": {"fingerprint of the code": ["ab", "cd"]}}]
-    ended = compare(RECORD, now, 8, 8, trains=True)
+    ended = compare(RECORD, now, 8, 8, do_train=True)
     assert ended.changed == decision.changed and ended.record is None
 
 
 def test_the_same_number_of_micro_batches_is_no_change():
     before = changed(settings={"gradient_accumulation_steps": 2, "num_replicas": 1})
     now = changed(settings={"gradient_accumulation_steps": 1, "num_replicas": 2})
-    assert compare(before, now, 3, 8, trains=True).changed == {}
+    assert compare(before, now, 3, 8, do_train=True).changed == {}
     more = changed(settings={"gradient_accumulation_steps": 2, "num_replicas": 2})
-    assert compare(before, more, 3, 8, trains=True).changed == {"num_replicas": [1, 2]}
+    assert compare(before, more, 3, 8, do_train=True).changed == {"num_replicas": [1, 2]}

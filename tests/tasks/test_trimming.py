@@ -1,4 +1,4 @@
-"""`Task.trims`: which batches are trimmed with each value of --trim_padding, and without the flag."""
+"""`Task.trims_padding`: which batches are trimmed with each value of --trim_padding, and without the flag."""
 
 import types
 
@@ -30,5 +30,5 @@ def hub(length):
     ids=["any length", "one length", "SQuAD", "pre-training"])
 def test_without_the_flag_the_head_decides_about_the_training(create_task, in_training, in_evaluation):
     created = [create_task(flag) for flag in (None, True, False)]
-    assert tuple(task.trims(is_training=True) for task in created) == in_training
-    assert tuple(task.trims(is_training=False) for task in created) == in_evaluation
+    assert tuple(task.trims_padding(is_training=True) for task in created) == in_training
+    assert tuple(task.trims_padding(is_training=False) for task in created) == in_evaluation

@@ -56,8 +56,8 @@ class HubClassification(Classification):
         return {**self.encoder.shapes, "output_weights": (outputs, self.encoder.width),
                 "output_bias": (outputs,)}
 
-    def trims(self, is_training):
-        return self.encoder.length is None and super().trims(is_training)
+    def trims_padding(self, is_training):
+        return self.encoder.length is None and super().trims_padding(is_training)
 
 
 def resolve_tokenizer(settings, module):

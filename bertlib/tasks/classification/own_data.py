@@ -151,15 +151,15 @@ class OwnData(classifier_data.DataProcessor):
             record["task_type"], record["settings"].get, lambda flag: tables.is_json_lines(path),
             record["settings"].get("skip_bad_lines", False))
         try:
-            trained = reader.read(path)
+            earlier_file = reader.read(path)
             if record["dev_rows"]:
                 stored = os.path.join(earlier.path, file_names.DEV_ROWS)
-                trained = dev_split.find_rows(trained, files.read_text(stored), stored).train
+                earlier_file = dev_split.find_rows(earlier_file, files.read_text(stored), stored).train
         except (ValueError, OSError) as error:
             logging.info("The evaluated examples are not compared with those of the training in %s: %s",
                          earlier.path, error)
             return
-        _warn_of_shared_examples(trained.rows, f"{path}, the training file of {earlier.path}", evaluated)
+        _warn_of_shared_examples(earlier_file.rows, f"{path}, the training file of {earlier.path}", evaluated)
 
     def _known_labels(self, reader):
         """Returns the labels, if they are known before the training file is read.
@@ -272,9 +272,9 @@ def _check_flags(settings, target_class):
 
 def _warn_of_contradictions(train):
     """Warns if the training file contains texts with different labels."""
-    trained, contradictions = {}, []
+    rows, contradictions = {}, []
     for row in train.rows:
-        first = trained.setdefault(dev_split.text_key_of_row(row), row)
+        first = rows.setdefault(dev_split.text_key_of_row(row), row)
         if first.label != row.label and not isinstance(row.label, float):
             contradictions.append((first.line, row.line))
     if contradictions:
@@ -291,9 +291,9 @@ def _warn_of_shared_examples(rows, source, others):
       source: their file, for the warning.
       others: {split: `row_examples.ExampleFile`}, the files to evaluate.
     """
-    trained = set(map(dev_split.text_key_of_row, rows))
+    texts = set(map(dev_split.text_key_of_row, rows))
     for name, file in others.items():
-        shared = [row for row in file.rows if dev_split.text_key_of_row(row) in trained]
+        shared = [row for row in file.rows if dev_split.text_key_of_row(row) in texts]
         if shared:
             logging.warning("%s, %s: %d of %d examples have the same texts as examples in %s. "
                             "(Letter case, white space and the order of two texts were ignored.) The first "

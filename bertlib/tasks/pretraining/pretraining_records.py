@@ -18,7 +18,7 @@ FLAG_OF_SPLIT = {"train": "input_file", "dev": "eval_file"}
 _CHECKED_RECORDS = 100
 
 
-def check_records(settings, flag, paths, config, trims):
+def check_records(settings, flag, paths, config, trims_padding):
     """Checks the first records of some files.
 
     Args:
@@ -26,7 +26,7 @@ def check_records(settings, flag, paths, config, trims):
       flag: name of the flag that names the files. It is used in messages.
       paths: list of str.
       config: the `modeling.BertConfig`.
-      trims: whether the training trims its batches. If so, it must be possible to trim the records.
+      trims_padding: whether the training trims its batches. If so, it must be possible to trim the records.
 
     Raises:
       ValueError: the records have other lengths than the flags say, a record contains a token id that the
@@ -63,7 +63,7 @@ def check_records(settings, flag, paths, config, trims):
             if problem:
                 raise ValueError(f"--{flag}: {path}, record {number} (from 0): {problem}. Write the file "
                                  "again, or remove the record from the file.")
-            problem = trims and record_files.find_trimming_problem(
+            problem = trims_padding and record_files.find_trimming_problem(
                 record, example_encoding.SEQUENCES[0], pretraining_data.POSITIONS)
             if problem:
                 raise ValueError(f"--{flag}: {path}, record {number} (from 0): {problem}. Such a record "

@@ -109,7 +109,7 @@ class Pretraining(task.Task):
             vocabularies.check_vocabulary(settings, self.config)
         for split, flag in pretraining_records.FLAG_OF_SPLIT.items():
             pretraining_records.check_records(settings, flag, self.paths[split], self.config,
-                                              self.trims(is_training=True))
+                                              self.trims_padding(is_training=True))
         vocabularies.check_vocabulary(settings, self.config)
 
     def splits(self):
@@ -121,7 +121,7 @@ class Pretraining(task.Task):
     position_fields = pretraining_data.POSITIONS
     # Trimming sorts the examples by length. The first --max_eval_steps batches would then contain too many of
     # the long examples.
-    trims_evaluation = False
+    trims_padding_in_evaluation = False
 
     def fields(self, seq_length, split="train"):
         return pretraining_data.feature_fields(seq_length, self.settings.max_predictions_per_seq,

@@ -17,7 +17,7 @@ class Span(head.Head):
     """
 
     # The published loss depends on padding.
-    trims_by_default = False
+    trims_padding_in_training = False
 
     def shapes(self, bert_config):
         return head_shapes(bert_config)

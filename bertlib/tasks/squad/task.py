@@ -193,7 +193,7 @@ class QuestionAnswering(task.Task):
         return squad_answers.select_answers(self.data[split], features, outputs, squad_answers.Search(
             settings.n_best_size, settings.max_answer_length, settings.do_lower_case,
             settings.version_2_with_negative, settings.verbose_logging,
-            getattr(self.tokenizer, "basic_tokenizer", None), self.trims(is_training=False)))
+            getattr(self.tokenizer, "basic_tokenizer", None), self.trims_padding(is_training=False)))
 
     def _null_threshold(self, predictions, inference):
         """Returns (threshold, source): the null threshold, and a str that says where it comes from.
