@@ -242,11 +242,11 @@ def test_values_that_are_not_finite_do_not_count(tmp_path, caplog):
 
 
 def test_another_metric_needs_weights_that_are_kept(tmp_path):
-    directory = make_directory(tmp_path / "a")
+    directory = make_directory(tmp_path / "{a}")
     simulation = _Simulation(directory)
     simulation.run()
     simulation.metric = "n"
-    table = tmp_path / "a" / "learning_curve.tsv"
+    table = tmp_path / "{a}" / "learning_curve.tsv"
     text = table.read_text()
     for simulation.metric in ("n", "n", "m"):
         with pytest.raises(ValueError, match="best contains the weights of step 9, the best weights by m, but"
@@ -255,7 +255,7 @@ def test_another_metric_needs_weights_that_are_kept(tmp_path):
         assert OutputDirectory(directory).best["step"] == 9
         table.write_text("")  # without the evaluations, it is not known which weights are the best ones
     table.write_text(text)
-    (tmp_path / "a" / "best").rename(tmp_path / "elsewhere")
+    (tmp_path / "{a}" / "best").rename(tmp_path / "elsewhere")
     simulation.run()
     assert best_weights.read(directory)["step"] == 12 and best_weights.read(directory)["first_step"] == 12
 
