@@ -43,7 +43,8 @@ def check_directories(settings):
       NotADirectoryError: a path, or one of its parent directories, is a file or a broken link.
       PermissionError: nothing can be written in a directory.
       ValueError: a flag is empty, --features_cache is not a local directory, or a new training would be
-        written into a directory of another kind, such as that of a sweep.
+        written into a directory of another kind, such as that of a sweep; or there is nothing to evaluate,
+        because the directory has lost its checkpoints.
     """
     for name in ("output_dir", "results_dir"):
         directory = getattr(settings, name)
@@ -57,6 +58,8 @@ def check_directories(settings):
                                   "another directory.")
     if settings.do_train and not settings.output_directory.newest:
         refuse_other_kind("output_dir", settings.output_dir, file_names.RECORD)
+    if not (settings.do_train or settings.is_resolved("init_checkpoint")):
+        settings.output_directory.refuse_lost_checkpoints(f"--output_dir={settings.output_dir}")
     cache = settings.get("features_cache")
     if cache and files.is_remote(cache):
         raise ValueError(f"--features_cache={cache}: the cache needs a local directory, because its files "

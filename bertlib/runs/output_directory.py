@@ -13,6 +13,9 @@ from bertlib.system import files
 
 # The file with the results of an evaluation of the development set.
 EVALUATION = "eval_results.json"
+# The end of a sentence about a directory.
+LOST_CHECKPOINTS = (" contains the record of a training, but its checkpoints were removed. (sweep.py keeps "
+                    "only those of its best run, unless it has --keep_checkpoints=all.)")
 
 
 class OutputDirectory:
@@ -78,6 +81,12 @@ class OutputDirectory:
         if best is None or best["metric"] != metric or best.get("training") != self.record.get("started"):
             return None
         return best
+
+    def refuse_lost_checkpoints(self, name):
+        """Raises a ValueError if the directory contains a training, but no checkpoint. The message calls the
+        directory `name`."""
+        if self.record and not self.newest:
+            raise ValueError(f"{name}{LOST_CHECKPOINTS} Pass another directory, or train again.")
 
     @functools.cached_property
     def labels(self):

@@ -5,6 +5,7 @@ from absl import logging
 
 from bertlib.checkpoints import bert_config, checkpoint_formats
 from bertlib.runs import tokenizer_files, vocabularies
+from bertlib.runs.output_directory import LOST_CHECKPOINTS
 import optimization
 import tokenization
 
@@ -117,8 +118,7 @@ def _check_trained_head(settings, head_shapes, checkpoint):
     if checkpoint:
         start = f" --init_checkpoint={settings.init_checkpoint} has no weights of this task,"
     if settings.output_directory.record:
-        lost = (" The directory contains the record of a training, but its checkpoints were removed. "
-                "(sweep.py keeps only those of its best run, unless it has --keep_checkpoints=all.)")
+        lost = f" The directory{LOST_CHECKPOINTS}"
     raise ValueError(f"--output_dir={settings.output_dir} contains no checkpoint,{start} and nothing is "
                      f"trained: the answers would come from random weights.{lost} Pass the --output_dir of "
                      "a training, pass a checkpoint that was trained on this task as --init_checkpoint, or "

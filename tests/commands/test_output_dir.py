@@ -12,12 +12,14 @@ import shutil
 from helpers import ROOT, read_json, write_json
 from outputs import contents, results
 import pytest
+from rows import ROWS
 import tiny
 
 from bertlib.commands import build_vocab
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.runs import checks, model_writer
+from bertlib.runs.output_directory import LOST_CHECKPOINTS
 from bertlib.runs.settings import Settings
 from bertlib.system import locks
 
@@ -70,7 +72,15 @@ def test_a_directory_without_its_checkpoints_answers_nothing(copy):
         done.assert_refused(problem)
         assert "contains the record of a training, but its checkpoints were removed." in done.err
     copy.train(**EVALUATE, output_dir="outptu").assert_refused("--output_dir=outptu contains no checkpoint")
+    copy.run("predict.py", "--model_dir=output").assert_refused(f"output{LOST_CHECKPOINTS}")
     assert contents(copy.output) == before and not (copy.directory / "outptu").exists()
+
+
+def test_a_run_of_a_sweep_without_checkpoints_says_so_before_it_reads_data(workspaces, tmp_path):
+    copy = workspaces(ROWS["tagging, columns"]).copy(tmp_path / "copy")
+    for path in [*copy.output.glob("model.ckpt-*"), copy.output / "checkpoint"]:
+        path.unlink()
+    copy.train(**EVALUATE, init_checkpoint=None).assert_refused(f"--output_dir=output{LOST_CHECKPOINTS}")
 
 
 @pytest.mark.parametrize("script, flags, reads", [
