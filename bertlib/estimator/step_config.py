@@ -116,8 +116,8 @@ def resolve(flags, memory, memory_need, upper_bound=lambda step_config: math.inf
     Args:
       flags: an object with the values of the training flags as attributes. `trim_padding` and
         `compile_kernels` are True or False, not None. `gradient_accumulation_steps` is None if the flag is
-        not given, and 0 to choose the number that fits into memory. The attribute `remove_padding` says
-        whether the encoder may skip padding.
+        not given, and 0 to choose the number that fits into memory. `remove_padding` says whether the
+        encoder may skip padding, and `sequences_per_example` is the number of sequences in an example.
       memory: (bytes that a step may use, description of this memory for messages).
       memory_need: function that takes a `StepConfig` and returns the memory and the time for one micro-batch:
         an object with `total` and `activations` (bytes) and `seconds`, such as a `memory_planner.MemoryNeed`.

@@ -1,7 +1,8 @@
 """Runs a command that trains a task. `run` contains the steps of each run, in one order for all tasks.
 
-Nothing is written before everything has been checked. There is one exception: `Task.make_data`. A command
-describes its task in a subclass of `bertlib.tasks.task.Task`.
+Flags, data, weights and the record are checked before anything is written. Exception: `Task.make_data` writes
+the records of a sample, which the record of the run describes. A command describes its task in a subclass of
+`bertlib.tasks.task.Task`.
 """
 
 import contextlib
@@ -110,12 +111,13 @@ def run(task):
     curve_table.check_flags(settings, task.needs_do_eval)
     inputs = task.input_files()
     checks.refuse_overwriting(settings, inputs, _list_overwritten_files(task))
-    # Read the data. Check the weights, the disk and the record of an earlier training.
+    # Read the data. Check the weights and the disk.
     task.read()
     start = starting_weights.find(task)
     schedule_steps = task.num_train_steps()
     last_step = min(schedule_steps, settings.max_steps or schedule_steps)
     model_checks.check_disk(settings, last_step, task.head_shapes(), task.config)
+    # Make the data of a sample. Describe the run, and compare it with the record of an earlier training.
     task.make_data()
     trainable = _create_trainable(task, start, schedule_steps)
     record = run_record.RunRecord(settings, schedule_steps, last_step, _describe(task, inputs, trainable))
