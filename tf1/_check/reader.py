@@ -7,7 +7,6 @@ import re
 import sys
 
 from tf1._check import calls, modules, rules
-from tf1._check.calls import written
 from tf1._check.guards import exceptions, tested_names, truth
 from tf1._check.rules import NUMPY, PACKAGE, PYTHON2, PYTHON3, TENSORFLOW, Finding
 from tf1._check.scopes import FUNCTIONS, Scope, canonical
@@ -274,7 +273,7 @@ class Reader(ast.NodeVisitor):
         root, *parts = name.split(".")
         if root == "builtins" and parts:
             # `own_name` is false if the program gave the builtin another name, as in `text = unicode`.
-            own_name = written(node).split(".")[0] == parts[0]
+            own_name = calls.written(node).split(".")[0] == parts[0]
             if own_name and parts[0] in rules.BUILTINS and not self._fork.stars_give(
                     self._scope.module.stars, parts[0]):
                 self._emit(_NAME, node, PYTHON2, f"`{parts[0]}`: Python 3 has no builtin of this name",
@@ -285,12 +284,12 @@ class Reader(ast.NodeVisitor):
             # `from tensorflow import nn as layers`, `layers` means "tf.nn". If "tf.nn" itself does not exist,
             # this was already reported at the import. So only a missing later part is reported here.
             if lacking and lacking[0].count(".") >= known:
-                self._emit(_ATTRIBUTE, node, *_lacks(f"`{written(node)}`", *lacking))
+                self._emit(_ATTRIBUTE, node, *_lacks(f"`{calls.written(node)}`", *lacking))
         elif root != "builtins" and not self._fork.has(root):
             moved = _moved(name, known + 1)
             if moved:
                 kind, gone, instead, later = moved
-                self._emit(_ATTRIBUTE, node, kind, f"`{written(node)}`: {gone}", rules.code(instead), later)
+                self._emit(_ATTRIBUTE, node, kind, f"`{calls.written(node)}`: {gone}", rules.code(instead), later)
         return True
 
 
