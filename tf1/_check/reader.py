@@ -289,7 +289,8 @@ class Reader(ast.NodeVisitor):
             moved = _moved(name, known + 1)
             if moved:
                 kind, gone, instead, later = moved
-                self._emit(_ATTRIBUTE, node, kind, f"`{calls.written(node)}`: {gone}", rules.code(instead), later)
+                self._emit(_ATTRIBUTE, node, kind, f"`{calls.written(node)}`: {gone}", rules.code(instead),
+                           later)
         return True
 
 
