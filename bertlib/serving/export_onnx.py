@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.estimator.step_config import StepConfig
 from bertlib.serving.onnx_model import import_package
-from bertlib.tasks import session
+from bertlib.tasks import loaded_model
 
 OPSET = 17
 # Largest number of bytes of the weights. Protobuf can write at most 2 GiB into an ONNX file, and 16 MiB of
@@ -28,8 +28,8 @@ _FOLDED_OPS = ("Cast", "Concat", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 def convert(model, task):
     """Returns a trained model as a ModelProto of ONNX.
 
-    The inputs are those of `session.LoadedModel`, int32 [batch, length]. The batch size and the length may
-    change between calls. The outputs are the predictions of the head.
+    The inputs are those of `loaded_model.LoadedModel`, int32 [batch, length]. The batch size and the length
+    may change between calls. The outputs are the predictions of the head.
 
     Args:
       model: a `trained_model.TrainedModel`.
@@ -42,12 +42,13 @@ def convert(model, task):
     """
     for name in _PACKAGES:
         import_package(name)
-    checkpoint = session.check_weights(task.head, model.bert_config, model.checkpoint)
+    checkpoint = loaded_model.check_weights(task.head, model.bert_config, model.checkpoint)
     weights = {}
     with tf.Graph().as_default() as graph:
-        inputs = session.create_inputs((*session.ENCODER_INPUTS, *task.extra_inputs))
+        inputs = loaded_model.create_inputs((*loaded_model.ENCODER_INPUTS, *task.extra_inputs))
         with tf.variable_scope(tf.get_variable_scope(), custom_getter=_placeholder_getter(weights)):
-            predictions = session.build(task.head, model.bert_config, inputs, StepConfig(portable_ops=True))
+            predictions = loaded_model.build(task.head, model.bert_config, inputs,
+                                             StepConfig(portable_ops=True))
         outputs = {name: tf.identity(tensor, f"{name}_output") for name, tensor in predictions.items()}
     num_bytes = 4 * sum(tensor.shape.num_elements() for tensor in weights.values())
     if num_bytes > _MAX_BYTES:

@@ -3,7 +3,7 @@
 import tensorflow.compat.v1 as tf
 
 from bertlib.system import files
-from bertlib.tasks import session
+from bertlib.tasks import loaded_model
 
 
 def write(model, task, quantize, path):
@@ -21,12 +21,12 @@ def write(model, task, quantize, path):
       ValueError, OSError: the weights are damaged, or the graph has ops that TFLite does not have. The
         message names these ops.
     """
-    session.check_weights(task.head, model.bert_config, model.checkpoint)
+    loaded_model.check_weights(task.head, model.bert_config, model.checkpoint)
     with tf.Graph().as_default():
-        inputs = session.create_inputs((*session.ENCODER_INPUTS, *task.extra_inputs))
-        predictions = session.build(task.head, model.bert_config, inputs)
+        inputs = loaded_model.create_inputs((*loaded_model.ENCODER_INPUTS, *task.extra_inputs))
+        predictions = loaded_model.build(task.head, model.bert_config, inputs)
         outputs = [tf.identity(tensor, name) for name, tensor in predictions.items()]
-        with session.with_weights(model.checkpoint) as weights:
+        with loaded_model.with_weights(model.checkpoint) as weights:
             converter = tf.lite.TFLiteConverter.from_session(weights, list(inputs.values()), outputs)
             if quantize:
                 converter.optimizations = [tf.lite.Optimize.DEFAULT]

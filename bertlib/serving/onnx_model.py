@@ -31,7 +31,7 @@ def import_package(name):
 
 
 class Model:
-    """A model in ONNX Runtime. It is used like a `session.LoadedModel`. Several threads may call it at
+    """A model in ONNX Runtime. It is used like a `loaded_model.LoadedModel`. Several threads may call it at
     the same time.
 
     Attributes:
@@ -68,7 +68,7 @@ class Model:
         self._outputs = [value.name for value in self._session.get_outputs()]
 
     def __call__(self, rows):
-        """See `session.LoadedModel.__call__`."""
+        """See `loaded_model.LoadedModel.__call__`."""
         results = []
         for part in self._parts(rows):
             try:

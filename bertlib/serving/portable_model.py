@@ -18,7 +18,7 @@ from bertlib.tasks import answers
 DESCRIPTION = "export.json"
 DESCRIPTION_FORMAT = 1
 # {name: module}. Each module has the same names: TITLE, the name of the format in messages; FILE, the name of
-# the model's file; and `Model`, the loaded model, which is used like a `session.LoadedModel`.
+# the model's file; and `Model`, the loaded model, which is used like a `loaded_model.LoadedModel`.
 FORMATS = {"onnx": onnx_model, "tflite": tflite_model}
 
 
@@ -39,7 +39,7 @@ class Export(NamedTuple):
     weights: str
 
     def load(self):
-        """Loads the model; returns an object that is used like a `session.LoadedModel`."""
+        """Loads the model; returns an object that is used like a `loaded_model.LoadedModel`."""
         asked = answers.create(self.trained, self.task)
         return FORMATS[self.format].Model(self.trained.checkpoint, asked.input_names)
 

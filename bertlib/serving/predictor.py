@@ -79,7 +79,7 @@ class Predictor:
           batch_size: largest number of windows in a batch.
           group: the `replica_group.Group` of the replicas; None if there are no replicas. Each batch is
             computed by one replica.
-          model: the loaded model, an object that is used like a `session.LoadedModel`; None to load the
+          model: the loaded model, an object that is used like a `loaded_model.LoadedModel`; None to load the
             weights of the directory into TensorFlow.
 
         Raises:
@@ -97,12 +97,13 @@ class Predictor:
         self._model = model or self._load(step)
 
     def _load(self, step):
-        """Returns the `session.LoadedModel` of the weights. For the argument and errors, see `__init__`."""
+        """Returns the `loaded_model.LoadedModel` of the weights. For the argument and errors, see `__init__`.
+        """
         quiet_tensorflow.load_in_library()
         # This module loads TensorFlow.
-        from bertlib.tasks import session
+        from bertlib.tasks import loaded_model
 
-        return session.LoadedModel(self.answers.head, self._directory.bert_config, self.checkpoint,
+        return loaded_model.LoadedModel(self.answers.head, self._directory.bert_config, self.checkpoint,
                                    self.answers.extra_inputs, step)
 
     def __call__(self, *texts: Any, **fields: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ TITLE, FILE = "TFLite", "model.tflite"
 
 
 class Model:
-    """A model in TensorFlow's interpreter of TFLite. It is used like a `session.LoadedModel`. Calls from
+    """A model in TensorFlow's interpreter of TFLite. It is used like a `loaded_model.LoadedModel`. Calls from
     several threads run one after the other.
 
     Attributes:
@@ -44,7 +44,7 @@ class Model:
                          for detail in self._interpreter.get_output_details()}
 
     def __call__(self, rows):
-        """See `session.LoadedModel.__call__`."""
+        """See `loaded_model.LoadedModel.__call__`."""
         arrays = batches.pad(rows, self.inputs)
         with self._lock:
             for name, array in arrays.items():

@@ -26,7 +26,7 @@ class Answers:
       required: number of texts that an input must have. All further texts are optional.
       head: see `bertlib.tasks.head`. It is built when it is asked for, because it needs TensorFlow.
       extra_inputs: names of the inputs of the head in addition to the inputs of the encoder; see
-        `session.LoadedModel`.
+        `loaded_model.LoadedModel`.
       formats: the file formats other than SavedModel to which the model can be exported.
       exports_texts: whether a SavedModel can contain the steps from text to tokens; see `export_text`.
       takes_words: whether an input may also be a list of words, and a file may be in CoNLL columns.

@@ -10,84 +10,11 @@ import os
 
 from absl import logging
 
-from bertlib.checkpoints import checkpoint_formats
-from bertlib.data import batches
 from bertlib.runs import checks, curve_table, run_record
 from bertlib.system import files, replica_group
 from bertlib.tasks import estimator_setup, model_checks, starting_weights, training_plan
 from bertlib.tasks import head as task_head
-
-
-class Inference:
-    """A model with certain weights, and the examples of one split.
-
-    With replicas, all of them compute the predictions together. The first replica calls `rows` or
-    `evaluate`, and then `finish`. All others call `follow`.
-
-    Attributes:
-      checkpoint: prefix of the weights; None for the weights with which a new training would start.
-    """
-
-    def __init__(self, estimator, input_fn, checkpoint):
-        self._estimator, self._input_fn, self.checkpoint = estimator, input_fn, checkpoint
-
-    def rows(self):
-        """Yields the predictions for the examples, each a dict of NumPy arrays, in the order of the file."""
-        self._announce({})
-        yield from self._rows()
-
-    def _rows(self):
-        with estimator_setup.memory_errors_naming("predict_batch_size"):
-            yield from batches.restore_file_order(
-                self._estimator.predict(self._input_fn, checkpoint_path=self.checkpoint))
-
-    def evaluate(self, metrics, steps=None, name=None, batch_size=None):
-        """Returns the metrics of the predictions.
-
-        Args:
-          metrics, steps, name: see `Estimator.evaluate`.
-          batch_size: number of examples in a batch; None for --eval_batch_size.
-        """
-        self._announce({"steps": steps, "name": name, "batch_size": batch_size})
-        return self._evaluate(metrics, steps, name, batch_size)
-
-    def _evaluate(self, metrics, steps, name, batch_size):
-        def input_fn(params):
-            return self._input_fn({**params, "batch_size": batch_size or params["batch_size"]})
-
-        with estimator_setup.memory_errors_naming("eval_batch_size"):
-            return self._estimator.evaluate(input_fn, steps, None, self.checkpoint, name, metrics)
-
-    def finish(self):
-        """Ends `follow` of the other replicas."""
-        self._announce(None)
-
-    def follow(self):
-        """Computes the same batches as the first replica, until that replica has finished. Returns at once
-        during a training, because the first replica then evaluates alone."""
-        group = self._estimator.group
-        while group and (arguments := group.broadcast(None)) is not None:
-            if arguments:
-                self._evaluate(metrics=_read_all, **arguments)
-            else:
-                _read_all(self._rows())
-
-    def _announce(self, arguments):
-        """Tells the other replicas what to compute: `evaluate` with these arguments, `rows` if there are
-        none, or nothing more if the value is None."""
-        if group := self._estimator.group:
-            group.broadcast(arguments)
-
-    @property
-    def step(self):
-        """The step of the weights."""
-        return checkpoint_formats.read_global_step(self.checkpoint)
-
-
-def _read_all(batches_or_rows):
-    for _ in batches_or_rows:
-        pass
-    return {}
+from bertlib.tasks.inference import Inference
 
 
 def run(task):

@@ -20,7 +20,7 @@ from bertlib.data import example_encoding
 from bertlib.estimator import saved_model
 from bertlib.runs import file_names, trained_model
 from bertlib.system import files
-from bertlib.tasks import answers, session, warmup
+from bertlib.tasks import answers, loaded_model, warmup
 
 DIRECTORY = "export"  # name of the default directory of the versions
 DEFAULT_SIGNATURE = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
@@ -67,7 +67,7 @@ def build_outputs(asked, features):
         features = {**features, "input_ids": tf.identity(ids)}
     features = head.exported_features(features)
     with tf.variable_scope(tf.get_variable_scope(), reuse=tf.AUTO_REUSE):
-        predictions = session.build(head, model.bert_config, features)
+        predictions = loaded_model.build(head, model.bert_config, features)
     return head.exported_outputs(model, predictions, features)
 
 
@@ -101,7 +101,7 @@ def _parse_examples(model, serialized, more):
       serialized: string [B].
       more: names of the extra inputs.
     """
-    names = (*session.ENCODER_INPUTS, *more)
+    names = (*loaded_model.ENCODER_INPUTS, *more)
     parsed = tf.io.parse_example(serialized, {name: tf.io.RaggedFeature(tf.int64) for name in names})
     ids = tf.cast(parsed["input_ids"].to_tensor(), tf.int32)
 
@@ -130,8 +130,8 @@ def _signatures(asked, number):
     def requests(names):
         return [{name: [row[name]] for name in names} for row in rows]
 
-    encoded = session.create_inputs((*session.ENCODER_INPUTS, *more))
-    ids = session.create_inputs(("input_ids", *more))
+    encoded = loaded_model.create_inputs((*loaded_model.ENCODER_INPUTS, *more))
+    ids = loaded_model.create_inputs(("input_ids", *more))
     serialized = {"examples": tf.placeholder(tf.string, [None], "examples")}
     return {
         DEFAULT_SIGNATURE: Signature(encoded, build_outputs(asked, encoded), requests(encoded)),
@@ -152,7 +152,7 @@ def warmup_rows(model, more, number):
         words = [0, *[1] * (size - 2), 0]
         row = {**example_encoding.model_inputs([start, *[unknown] * (size - 2), end]),
                "word_mask": words, "tag_mask": words, "masked_lm_positions": [1]}
-        rows.append({name: row[name] for name in dict.fromkeys((*session.ENCODER_INPUTS, *more))})
+        rows.append({name: row[name] for name in dict.fromkeys((*loaded_model.ENCODER_INPUTS, *more))})
     return rows
 
 
@@ -193,11 +193,11 @@ def write_version(asked, directory, build, warmup_requests):
     """
     model = asked.model
     files.require_directory(directory, directory)
-    session.check_weights(asked.head, model.bert_config, model.checkpoint)
+    loaded_model.check_weights(asked.head, model.bert_config, model.checkpoint)
     with tf.Graph().as_default():
         signatures = build(asked, warmup_requests)
-        with session.with_weights(model.checkpoint) as weights, saved_model.new_export_dir(directory) as (
-                temporary, final):
+        with (loaded_model.with_weights(model.checkpoint) as weights,
+              saved_model.new_export_dir(directory) as (temporary, final)):
             _write_model(weights, temporary, signatures)
             extra = os.path.join(temporary, "assets.extra")
             copy_files(model, extra)

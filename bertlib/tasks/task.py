@@ -249,7 +249,7 @@ class Task(abc.ABC):
 
         Args:
           split: name of the split.
-          inference: the `Inference`.
+          inference: the `inference.Inference`.
 
         Returns:
           (predictions, scores). The form of the predictions depends on the task. The scores are {metric:

@@ -5,7 +5,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.graph.inference_kernels import FreeUnreadWeights, InferenceKernels
-from bertlib.tasks import session as model_session
+from bertlib.tasks import loaded_model
 
 ROWS = np.arange(8, dtype=np.float32).reshape(2, 4)
 SHAPES = {"query": [4, 3], "key": [4, 3], "value": [4, 6]}
@@ -46,5 +46,5 @@ def test_a_model_that_is_loaded_frees_them(session):
     outputs = build()
     exists = ask_existence()
     checkpoint = checkpoint_formats.Checkpoint("weights", SHAPES, VALUES.get)
-    model_session.load_read_weights(session, checkpoint, outputs)
+    loaded_model.load_read_weights(session, checkpoint, outputs)
     check(session, outputs, exists)

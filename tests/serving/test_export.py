@@ -20,7 +20,7 @@ import tiny
 from bertlib.data import record_files
 from bertlib.runs import trained_model
 from bertlib.serving import export_text
-from bertlib.tasks import answers, export_model, session, warmup
+from bertlib.tasks import answers, export_model, loaded_model, warmup
 from bertlib.tasks.pretraining import pretraining_head
 from bertlib.tasks.squad import squad_head
 import modeling
@@ -91,7 +91,7 @@ class Exported:
         self.rows = [row for each in texts for row in task.windows(*each)[0]][:EXAMPLES]
         self.more = task.exported_inputs()
         with tf.Graph().as_default():
-            model = session.LoadedModel(task.head, self.model.bert_config, self.model.checkpoint,
+            model = loaded_model.LoadedModel(task.head, self.model.bert_config, self.model.checkpoint,
                                         task.extra_inputs, None)
             self.expected = model(self.rows)
             model.close()
@@ -101,7 +101,7 @@ class Exported:
 
     def calls(self):
         """Returns {signature: a call for `run_plainly` with all rows}."""
-        every, inputs = (*session.ENCODER_INPUTS, *self.more), {}
+        every, inputs = (*loaded_model.ENCODER_INPUTS, *self.more), {}
         for name in every:
             longest = max(len(row[name]) for row in self.rows)
             inputs[name] = [[*row[name], *[0] * (longest - len(row[name]))] for row in self.rows]

@@ -195,8 +195,9 @@ class OwnData(classifier_data.DataProcessor):
         file = self._files[split]
         fields_of, examples = row_fields.FieldReader(file.names), []
         for row in file.rows:
-            examples.append(classifier_data.InputExample(f"{split}-{row.line}", row.text_a, row.text_b,
-                                         self.target.default_label if row.label is None else row.label))
+            label = self.target.default_label if row.label is None else row.label
+            examples.append(classifier_data.InputExample(
+                f"{split}-{row.line}", row.text_a, row.text_b, label))
             if row.values is not None:
                 examples[-1].source = classifier_data.SourceRow(row.line, fields_of(row.values))
         return examples
