@@ -289,8 +289,9 @@ class FineTuning(Work):
         if side == HUGGING_FACE:
             quality = json.loads(found.output.splitlines()[-1])
         else:
-            output_dir = next(flag.partition("=")[2] for flag in command if flag.startswith("--results_dir="))
-            with open(os.path.join(output_dir, "eval_results.txt"), encoding="utf-8") as lines:
+            results_dir = next(flag.partition("=")[2] for flag in command
+                               if flag.startswith("--results_dir="))
+            with open(os.path.join(results_dir, "eval_results.txt"), encoding="utf-8") as lines:
                 metrics = dict(line.split(" = ") for line in lines)
             quality = {"accuracy": float(metrics["eval_accuracy"]), "F1": float(metrics["eval_f1"])}
         examples = self.steps * BATCH_SIZE

@@ -100,8 +100,12 @@ class Settings:
         This is --output_dir if it contains a checkpoint, otherwise the directory of --init_checkpoint. The
         value is None if this run trains, or if no training saved the weights.
         """
-        if self.get("do_train"):
-            return None
+        return None if self.get("do_train") else self.earlier_training
+
+    @property
+    def earlier_training(self):
+        """The `OutputDirectory` of the training that this run continues, or that saved its starting weights.
+        None if there is no such training."""
         return self.output_directory if self.output_directory.newest else self.initial_training
 
     def choose_phases(self):

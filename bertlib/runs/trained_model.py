@@ -107,7 +107,7 @@ def read(path, weights=best_weights.BEST):
                None if files.exists(opened.join(file_names.CONFIG)) else file_names.CONFIG)
     if missing:
         advice = ("Pass another directory, or continue the training in this directory: the training writes "
-                  "missing files." if checkpoint or record else
+                  "missing files." if checkpoint else
                   "Pass another directory. For vectors of a pretrained model, pass "
                   f"--init_checkpoint={path} to extract_features.py, or use bertlib.keras.BertEncoder. To "
                   "predict with a model of Hugging Face, pass --do_predict=true and "

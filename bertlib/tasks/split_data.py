@@ -111,15 +111,9 @@ def describe(settings, count_dev_examples, train=None, dev=None):
     return data
 
 
-def find_earlier_training(settings):
-    """Returns the `OutputDirectory` of the training that a run continues, or that saved its starting weights.
-    The result is None if there is no such training."""
-    return settings.output_directory if settings.output_directory.newest else settings.initial_training
-
-
 def _warn_if_trained_on(settings, dev_data):
     """Warns if an earlier training has trained on the files of the development set, `dev_data`."""
-    earlier = find_earlier_training(settings)
+    earlier = settings.earlier_training
     trained = earlier and earlier.record and earlier.record["train_data"]
     if trained and trained["fingerprint"] == dev_data["fingerprint"]:
         logging.warning("The development data are the training data of %s, so the metrics will say little "

@@ -136,7 +136,7 @@ def take_fraction(settings):
     Raises:
       ValueError: the flag was given, and its value differs from the value in the earlier training.
     """
-    earlier, record = _find_earlier_training(settings)
+    earlier, record = _find_training_with_split(settings)
     if record is None or not settings.train_file:
         return
     trained, now = record["settings"].get("dev_fraction"), settings.dev_fraction
@@ -165,7 +165,7 @@ def split_training_file(settings, file):
       ValueError: dev_rows.txt is missing, dev_rows.txt or the training file was changed, or the development
         set would be empty.
     """
-    earlier, record = _find_earlier_training(settings)
+    earlier, record = _find_training_with_split(settings)
     if record:
         return split_by_dev_rows(file, earlier.path, record["dev_rows"],
                                  recorded_flags.describe_changes(settings, record, _READING).replace(
@@ -176,7 +176,7 @@ def split_training_file(settings, file):
                                     "fingerprint": fingerprints.hash_texts([content])})
 
 
-def _find_earlier_training(settings):
+def _find_training_with_split(settings):
     """Returns (`OutputDirectory`, record) of the training that the run continues, or of the training whose
     weights the run uses. The record is None if there is no such training, or if that training did not use the
     user's own data."""

@@ -138,20 +138,16 @@ class OwnData(classifier_data.DataProcessor):
         return labels
 
     def _warn_of_earlier_training(self, train):
-        """Warns if the files to evaluate contain examples of an earlier training, see
-        `split_data.find_earlier_training`. `train` is the training file if the run has read it."""
-        settings = self._settings
-        earlier = split_data.find_earlier_training(settings)
+        """Warns if the files to evaluate contain examples of `Settings.earlier_training`. `train` is the
+        training file if the run has read it."""
+        earlier = self._settings.earlier_training
         record = earlier and earlier.record
         path = record and record["task"] == classifier_data.OWN_DATA and record["files"].get("train_file")
         evaluated = {split: file for split, file in self._files.items() if split != "train"}
         if not (path and evaluated) or train and files.absolute(train.path) == path:
             return
-        reader = row_examples.ExampleReader(
-            record["task_type"], record["settings"].get, lambda flag: tables.is_json_lines(path),
-            record["settings"].get("skip_bad_lines", False))
         try:
-            earlier_file = reader.read(path)
+            earlier_file = row_examples.read_as_in_training(record, path)
             if record["dev_rows"]:
                 stored = os.path.join(earlier.path, file_names.DEV_ROWS)
                 earlier_file = dev_split.find_rows(earlier_file, files.read_text(stored), stored).train

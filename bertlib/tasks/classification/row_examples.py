@@ -367,6 +367,24 @@ def count_labels(rows):
         counts, key=lambda name: (numbers[name], name) if all_numbers else name)}
 
 
+def read_as_in_training(record, path, known=None):
+    """Reads a file with the user's own data as a training has read its files.
+
+    Args:
+      record: the record of the training.
+      path: the file.
+      known: see `ExampleReader.read`.
+
+    Returns:
+      see `ExampleReader.read`, also for the errors.
+    """
+    setting = record["settings"].get
+    has_named_columns = tables.is_json_lines(record["files"].get("train_file"))
+    reader = ExampleReader(record["task_type"], setting, lambda flag: has_named_columns,
+                           setting("skip_bad_lines", False))
+    return reader.read(path, known=known)
+
+
 def read_labels(path):
     """Reads a file with one label in each line. Returns the list of labels in the order of the file.
 

@@ -150,7 +150,4 @@ def _read_rows(model, path):
     """Returns the `row_examples.ExampleFile` of a file with the user's own data."""
     if model.task != classifier_data.OWN_DATA:
         raise ValueError(f"the data files of the task {model.task} have an unknown format.")
-    reader = row_examples.ExampleReader(model.target.name, model.setting,
-                                        lambda flag: model.has_named_columns,
-                                        model.setting("skip_bad_lines", False))
-    return reader.read(path, known=model.labels)
+    return row_examples.read_as_in_training(model.record, path, model.labels)
