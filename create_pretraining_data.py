@@ -16,9 +16,9 @@ import itertools
 import math
 import os
 
-from absl import flags, logging
-
 from bertlib.commands import common_flags, launch
+
+from absl import flags, logging
 
 from bertlib.data import corpus, example_encoding, record_files
 from bertlib.runs import checks, entries, model_config, vocabularies

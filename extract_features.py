@@ -14,10 +14,10 @@ vector for each line. Its output file is about a hundred times smaller than the 
 import contextlib
 import os
 
+from bertlib.commands import common_flags, devices, launch
+
 from absl import flags, logging
 import numpy as np
-
-from bertlib.commands import common_flags, devices, launch
 
 from bertlib.data import corpus, unknown_tokens
 from bertlib.estimator.step_config import StepConfig

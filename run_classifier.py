@@ -16,9 +16,9 @@ The next command uses a GLUE task and a published model:
 """
 
 
-from absl import flags
-
 from bertlib.commands import common_flags, devices, launch
+
+from absl import flags
 
 from bertlib.runs import registry
 from bertlib.tasks import driver

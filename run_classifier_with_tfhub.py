@@ -9,9 +9,9 @@ The module is a directory that contains the encoder's weights and vocabulary. No
 
 import functools
 
-from absl import flags
-
 from bertlib.commands import common_flags, devices, launch
+
+from absl import flags
 
 from bertlib.checkpoints import hub_module
 from bertlib.runs import registry

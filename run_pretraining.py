@@ -13,9 +13,9 @@ records that were written by create_pretraining_data.py:
 Leave --init_checkpoint out to start from random weights.
 """
 
-from absl import flags
-
 from bertlib.commands import common_flags, devices, launch
+
+from absl import flags
 
 from bertlib.runs import registry
 from bertlib.tasks import driver

@@ -12,9 +12,9 @@ published model:
       --doc_stride=128 --output_dir=/tmp/squad/
 """
 
-from absl import flags
-
 from bertlib.commands import common_flags, devices, launch
+
+from absl import flags
 
 from bertlib.runs import checks, model_config, registry
 from bertlib.tasks import driver

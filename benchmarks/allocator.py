@@ -19,9 +19,9 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-import tensorflow.compat.v1 as tf
-
 from bertlib.commands import plan_memory
+
+import tensorflow.compat.v1 as tf
 
 from bertlib.estimator import memory_planner
 from bertlib.estimator.step_config import StepConfig, gb

@@ -8,10 +8,10 @@ import functools
 import tempfile
 import time
 
+import bertlib.commands  # noqa: F401  graph mode
+
 import numpy as np
 import tensorflow.compat.v1 as tf
-
-import bertlib.commands  # noqa: F401  graph mode
 
 from bertlib.checkpoints import checkpoint_files
 from bertlib.data import input_pipeline

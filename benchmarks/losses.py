@@ -16,12 +16,12 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import bertlib.commands  # noqa: F401  graph mode
+
 from absl import app, flags
 import numpy as np
 import results
 import tensorflow.compat.v1 as tf
-
-import bertlib.commands  # noqa: F401  graph mode
 
 from bertlib.data import input_pipeline
 from bertlib.estimator import estimator

@@ -31,11 +31,11 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+from bertlib.commands import launch
+
 import numpy as np
 import results
 import tensorflow.compat.v1 as tf
-
-from bertlib.commands import launch
 
 from bertlib.data import record_files
 from bertlib.estimator import estimator

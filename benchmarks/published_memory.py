@@ -18,10 +18,10 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from bertlib.commands import plan_memory
+
 import results
 import tensorflow.compat.v1 as tf
-
-from bertlib.commands import plan_memory
 
 from bertlib.estimator import memory_planner
 from bertlib.estimator.step_config import GB, StepConfig

@@ -38,9 +38,9 @@ import types
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-import results  # noqa: E402
-
 import bertlib.commands  # noqa: E402, F401  graph mode
+
+import results  # noqa: E402
 
 from bertlib.system import (  # noqa: E402
     child_processes,

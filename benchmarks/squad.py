@@ -28,12 +28,12 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import bertlib.commands  # noqa: F401  graph mode
+
 from absl import logging
 import numpy as np
 import results
 import tensorflow.compat.v1 as tf
-
-import bertlib.commands  # noqa: F401  graph mode
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline

@@ -23,10 +23,10 @@ import unittest.mock
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+from bertlib.commands import plan_memory
+
 import results
 import tensorflow.compat.v1 as tf
-
-from bertlib.commands import plan_memory
 
 from bertlib.estimator import memory_planner
 from bertlib.estimator.step_config import GB, StepConfig

@@ -14,9 +14,9 @@ import test_rooms
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 
-import render_flags  # noqa: E402  after the path
-
 from bertlib.commands import common_flags  # noqa: E402
+
+import render_flags  # noqa: E402  after the path
 
 README = ROOT / "README.md"
 INDEX = ROOT / "docs" / "index.md"

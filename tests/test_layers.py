@@ -2,14 +2,14 @@
 
 import types
 
+from bertlib.commands import plan_memory
+
 from helpers import evaluate
 import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal
 import pytest
 import tensorflow.compat.v1 as tf
 import tiny
-
-from bertlib.commands import plan_memory
 
 from bertlib.estimator import estimator
 from bertlib.estimator.step_config import StepConfig

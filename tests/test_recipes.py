@@ -5,12 +5,12 @@ import pathlib
 import re
 import shutil
 
+from bertlib.commands import published_files
+
 import absl.flags
 from helpers import write_json
 import pytest
 from test_docs import common_flags, render_flags
-
-from bertlib.commands import published_files
 
 import modeling
 

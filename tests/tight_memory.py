@@ -3,10 +3,10 @@
 With --fake_gpu, it is the memory of a simulated GPU.
 """
 
+from bertlib.commands import devices, launch
+
 from absl import flags
 import tensorflow.compat.v1 as tf
-
-from bertlib.commands import devices, launch
 
 import modeling
 import run_classifier

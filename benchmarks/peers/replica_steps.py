@@ -41,10 +41,10 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+from bertlib.commands import launch
+
 import numpy as np
 import tensorflow.compat.v1 as tf
-
-from bertlib.commands import launch
 
 from bertlib.estimator.step_config import StepConfig
 from bertlib.graph import collectives, graph_keys

@@ -10,11 +10,11 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+from bertlib.commands import launch
+
 import numpy as np
 from stopwatch import measure
 import tensorflow.compat.v1 as tf
-
-from bertlib.commands import launch
 
 from bertlib.estimator.step_config import StepConfig
 import modeling

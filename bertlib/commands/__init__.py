@@ -7,21 +7,19 @@ prints no messages and is switched to graph mode. This package itself imports no
 predict.py and serve.py do not need it for an ONNX file. A command imports this package before its other
 modules, and the linter is configured for this order. If TensorFlow was already imported, the command still
 works, but TensorFlow's messages appear. Loading the modules takes seconds. If Ctrl-C is pressed during this
-time, or TensorFlow is not installed, the process ends with a one-line message.
+time, or a required package is not installed, the process ends with a one-line message.
 """
 
 import os
 import sys
 import traceback
 
-from bertlib.graph import lazy_tensorflow as tf
-from bertlib.system import quiet_tensorflow, replica_group, terminal
-import bertlib.tasks  # noqa: F401  registers the tasks
+_OUR_CODE = os.path.dirname(os.path.dirname(__file__))  # the folder `bertlib`
 
 
 def _hook(kind, error, trace, before=sys.excepthook):
-    """Ends the process with a one-line message if Ctrl-C interrupted an import, or if TensorFlow is not
-    installed. Passes every other uncaught error to `before`, the `sys.excepthook` that this function
+    """Ends the process with a one-line message if Ctrl-C interrupted an import, or if a required package is
+    not installed. Passes every other uncaught error to `before`, the `sys.excepthook` that this function
     replaces."""
     chain, inner = [], error
     # C++ code may raise its own error in place of a KeyboardInterrupt. In this case, Python stores the
@@ -33,13 +31,37 @@ def _hook(kind, error, trace, before=sys.excepthook):
     loading = any(code.co_name == "<module>" or code.co_filename.startswith("<frozen importlib")
                   for code in codes[1:])
     is_interrupted = any(isinstance(link, KeyboardInterrupt) for link in chain)
-    lacks_tensorflow = isinstance(error, ImportError) and error.name == "tensorflow"
-    if not loading or not (is_interrupted or lacks_tensorflow):
+    message = "interrupted." if is_interrupted else _describe_missing(error, codes)
+    if not loading or message is None:
         return before(kind, error, error.__traceback__)
-    if not replica_group.is_replica():  # for a replica, its launcher prints the message
-        message = "interrupted." if is_interrupted else f"error: {error}"
-        print(f"{os.path.basename(sys.argv[0])}: {message}", file=sys.stderr, flush=True)
+    if is_interrupted:
+        from bertlib.system import replica_group
+        if replica_group.is_replica():  # its launcher prints the message
+            os._exit(130)
+    print(f"{os.path.basename(sys.argv[0])}: {message}", file=sys.stderr, flush=True)
     os._exit(130 if is_interrupted else 1)
+
+
+def _describe_missing(error, codes):
+    """Returns the message if a required package is not installed, otherwise None. `codes` are the code
+    objects of the traceback."""
+    if isinstance(error, ImportError) and error.name == "tensorflow":
+        return f"error: {error}"
+    # A name with a dot is a missing module of an existing package.
+    if isinstance(error, ModuleNotFoundError) and "." not in (error.name or ".") and (
+            codes[-1].co_filename.startswith(_OUR_CODE)):
+        return (f"error: {error}. Activate the environment of this project: . .venv/bin/activate. If it does "
+                "not exist, run make .venv/.installed first, or run pip install -r requirements.txt in your "
+                "own environment.")
+    return None
+
+
+# This hook is set before the next imports, because they need installed packages.
+sys.excepthook = _hook
+
+from bertlib.graph import lazy_tensorflow as tf
+from bertlib.system import quiet_tensorflow, terminal
+import bertlib.tasks  # noqa: F401  registers the tasks
 
 
 def _set_up():
@@ -52,6 +74,5 @@ def _set_up():
     tf.enable_resource_variables()
 
 
-sys.excepthook = _hook
 terminal.open_closed_streams()
 quiet_tensorflow.load_on_import(_set_up)

@@ -19,10 +19,10 @@ import collections
 import itertools
 import os
 
+from bertlib.commands import common_flags
+
 from absl import logging
 import tokenizers
-
-from bertlib.commands import common_flags
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import corpus

@@ -13,9 +13,9 @@ This command copies the weights of a training checkpoint, without the state of t
 
 import os
 
-from absl import logging
-
 from bertlib.commands import common_flags
+
+from absl import logging
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.runs import (

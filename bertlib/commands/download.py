@@ -10,9 +10,9 @@ and data.
 
 import os
 
-from absl import logging
-
 from bertlib.commands import common_flags, published_files
+
+from absl import logging
 
 from bertlib.runs import entries
 from bertlib.system import files, http_download

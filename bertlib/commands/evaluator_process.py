@@ -8,9 +8,9 @@ import os
 import sys
 import time
 
-from absl import flags, logging
-
 from bertlib.commands import common_flags
+
+from absl import flags, logging
 
 from bertlib.checkpoints import checkpoint_files
 from bertlib.runs.entries import WEIGHTS

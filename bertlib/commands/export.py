@@ -17,9 +17,9 @@ TensorFlow.
 
 import os
 
-from absl import logging
-
 from bertlib.commands import common_flags
+
+from absl import logging
 
 from bertlib import serving
 from bertlib.reports import answer_differences

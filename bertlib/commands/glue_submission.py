@@ -10,9 +10,9 @@ the benchmark, and each label must be a label of the task. docs/howto/glue.md ha
 import collections
 import os
 
-from absl import logging
-
 from bertlib.commands import common_flags
+
+from absl import logging
 
 from bertlib.runs import entries, file_names
 from bertlib.runs.input_paths import refuse_directory

@@ -10,9 +10,9 @@ import signal
 import sys
 import traceback
 
-from absl import app, flags, logging
-
 from bertlib.commands import common_flags, devices, signals
+
+from absl import app, flags, logging
 
 from bertlib.estimator import step_config
 from bertlib.graph import lazy_tensorflow as tf

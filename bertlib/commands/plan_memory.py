@@ -12,10 +12,10 @@ training, pass its --gradient_accumulation_steps. For your own model, pass --ber
 import dataclasses
 import time
 
+from bertlib.commands import common_flags
+
 from absl import logging
 import tensorflow.compat.v1 as tf
-
-from bertlib.commands import common_flags
 
 from bertlib.data import input_pipeline
 from bertlib.estimator import memory_planner

@@ -18,9 +18,9 @@ import contextlib
 import os
 import sys
 
-from absl import logging
-
 from bertlib.commands import common_flags
+
+from absl import logging
 
 from bertlib.reports import reproduction, run_differences
 from bertlib.runs import entries, file_names

@@ -9,9 +9,9 @@ describes requests, answers and limits. The command needs the packages of requir
 
 import re
 
-from absl import logging
-
 from bertlib.commands import common_flags, predict
+
+from absl import logging
 
 from bertlib import serving
 from bertlib.runs import entries

@@ -13,9 +13,9 @@ import copy
 import os
 import re
 
-from absl import flags, logging
-
 from bertlib.commands import common_flags
+
+from absl import flags, logging
 
 from bertlib.reports import sweep_directory, sweep_grid, sweep_loop
 from bertlib.runs import checks, entries, registry

@@ -12,9 +12,9 @@ import io
 import json
 import sys
 
-from absl import flags
-
 from bertlib.commands import common_flags
+
+from absl import flags
 
 FLAGS = flags.FLAGS
 BEFORE = set(FLAGS)

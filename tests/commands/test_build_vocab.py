@@ -5,13 +5,13 @@ import gzip
 import os
 import random
 
+from bertlib.commands import build_vocab
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 import pytest
 from texts import texts
 import tiny
-
-from bertlib.commands import build_vocab
 
 import tokenization
 

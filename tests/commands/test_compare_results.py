@@ -5,14 +5,14 @@ import itertools
 import json
 import pathlib
 
+from bertlib.commands import compare_results
+
 from helpers import error_of, write_json, write_lines
 import model_directories
 import numpy as np
 import pytest
 from scipy import stats
 from sklearn import metrics
-
-from bertlib.commands import compare_results
 
 from bertlib.reports import paired_predictions, paired_sweeps, sweep_directory, sweep_runs
 

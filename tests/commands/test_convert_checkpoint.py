@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 
+from bertlib.commands import convert_checkpoint
+
 from helpers import read_json, snapshot, tensors_of, write_json, write_lines
 import ml_dtypes
 import model_directories
@@ -12,8 +14,6 @@ import numpy as np
 import pytest
 from safetensors import numpy as safetensors
 import tiny
-
-from bertlib.commands import convert_checkpoint
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.runs import vocabularies

@@ -4,13 +4,13 @@ import json
 import os
 import shutil
 
+from bertlib.commands import build_vocab
+
 from helpers import read_json, write_json
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 import tiny
-
-from bertlib.commands import build_vocab
 
 from bertlib.checkpoints import checkpoint_formats
 import modeling

@@ -3,6 +3,8 @@
 import ast
 import json
 import re
+import subprocess
+import sys
 
 from helpers import ROOT
 import pytest
@@ -135,6 +137,17 @@ def test_a_command_refuses_arguments_in_one_message(arguments, said, run_script,
     done.assert_refused(said)
     assert "a-secret" not in done.err
     assert len(done.err.splitlines()) < 5
+
+
+def test_without_the_environment_each_command_says_how_to_get_it(tmp_path):
+    runs = {command: subprocess.Popen([sys.executable, "-S", ROOT / f"{command}.py", "--help"], cwd=tmp_path,
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
+            for command in COMMANDS}
+    for command, run in runs.items():
+        out, message = run.communicate(timeout=100)
+        assert (run.returncode, out) == (1, "") and len(message.splitlines()) == 1, message
+        assert message.startswith(f"{command}.py: error: No module named 'absl'. Activate the environment")
+        assert ". .venv/bin/activate" in message and "pip install -r requirements.txt" in message
 
 
 @pytest.mark.parametrize("command", TRAINING_COMMANDS)

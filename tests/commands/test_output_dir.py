@@ -9,13 +9,13 @@ import random
 import re
 import shutil
 
+from bertlib.commands import build_vocab
+
 from helpers import ROOT, read_json, write_json
 from outputs import contents, results
 import pytest
 from rows import ROWS
 import tiny
-
-from bertlib.commands import build_vocab
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.runs import checks, model_writer

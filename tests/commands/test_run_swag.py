@@ -6,12 +6,12 @@ The promises in tests/conformance have its trainings, scores and predictions.
 import csv
 import io
 
+from bertlib.commands import predict
+
 import numpy as np
 from outputs import table
 import pytest
 import tensorflow.compat.v1 as tf
-
-from bertlib.commands import predict
 
 from bertlib import api, serving
 

@@ -36,9 +36,9 @@ _TYPES_OF_FLAGS = "Integer", "Number", "Switch", "Choice", "Text", "Path", "Text
 def list_flags():
     """Returns {command: {section of --helpfull: {flag: "type, values, default"}}}."""
     sys.path.insert(0, str(ROOT / "docs"))
-    import render_flags
-
     from bertlib.commands import common_flags
+
+    import render_flags
     found = {}
     for command in sorted(render_flags.COMMANDS):
         sections = common_flags.by_section([*render_flags.module_of(command).ENTRIES, *common_flags.COMMON])

@@ -5,13 +5,13 @@ import functools
 import re
 import types
 
+from bertlib.commands import plan_memory
+
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 from test_step_config import FLAGS, Simulation
 import tiny
-
-from bertlib.commands import plan_memory
 
 from bertlib.estimator import memory_planner
 from bertlib.estimator.step_config import GB, StepConfig

@@ -5,12 +5,12 @@ import os
 import sys
 import types
 
+from bertlib.commands import devices, launch
+
 from absl import flags
 import pytest
 import tensorflow.compat.v1 as tf
 import tiny
-
-from bertlib.commands import devices, launch
 
 from bertlib.system import gpu_libraries, replica_launcher
 from bertlib.tasks import shared_flags

@@ -3,10 +3,10 @@
 import os
 from urllib.parse import urlsplit
 
+from bertlib.commands import published_files
+
 from file_server import Server, zip_of
 import pytest
-
-from bertlib.commands import published_files
 
 from bertlib.tasks.classification.classifier_data import PROCESSORS
 
