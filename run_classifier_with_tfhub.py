@@ -14,6 +14,7 @@ from bertlib.commands import common_flags, devices, launch
 from absl import flags
 
 from bertlib.checkpoints import hub_module
+from bertlib.estimator import estimator
 from bertlib.runs import registry
 from bertlib.tasks import driver, head, hub_encoder
 from bertlib.tasks.classification import classification_head, hub_classification, task_module
@@ -54,11 +55,12 @@ def model_fn_builder(num_labels, learning_rate, num_train_steps, num_warmup_step
 
     `task_head` is the head that is built on the module. By default, it is a classifier of `num_labels`
     classes. The other arguments are described in `create_model` and `head.model_fn_builder`.
+    `use_tpu` must be false.
     """
+    estimator.refuse_tpu(use_tpu)
     return head.model_fn_builder(
         task_head or classification_head.Classifier(num_labels), None, None, learning_rate, num_train_steps,
-        num_warmup_steps, use_tpu, use_one_hot_embeddings=False,
-        build_encoder=functools.partial(hub_encoder.HubEncoder, bert_hub_module_handle))
+        num_warmup_steps, functools.partial(hub_encoder.HubEncoder, bert_hub_module_handle))
 
 
 def create_tokenizer_from_hub_module(bert_hub_module_handle):

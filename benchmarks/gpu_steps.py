@@ -59,7 +59,7 @@ def trainable_model(task, config, init_checkpoint=None):
     task_head, fields, _ = HEADS[task]
     bert_config = modeling.BertConfig.from_dict(config)
     return training_plan.TrainableModel(bert_config, task_head, fields, lambda built: head.model_fn_builder(
-        built, bert_config, init_checkpoint, 2e-5, 1000, 1, False, False))
+        built, bert_config, init_checkpoint, 2e-5, 1000, 1))
 
 
 def random_batch(fields, totals, size, config, full=True):

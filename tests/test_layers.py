@@ -172,12 +172,11 @@ def test_frozen_layers_need_less_memory_for_variables_and_activations():
 def test_the_settings_of_a_step_reach_the_optimizer_and_the_model_whole(monkeypatch):
     given = []
     monkeypatch.setattr(optimization, "create_optimizer",
-                        lambda *args, step: [tf.no_op(), given.append(step)][0])
+                        lambda *args, use_tpu, step: [tf.no_op(), given.append(step)][0])
     monkeypatch.setattr(modeling, "BertModel", lambda *args, step, first_token_only: given.append(step))
     outputs = head.HeadOutputs(loss=tf.constant(1.0))
     model_fn = head.model_fn_builder(types.SimpleNamespace(
-        modes=["train"], first_token_only=False, build=lambda *args: outputs), None, None, 0.1, 10, 0, False,
-        False)
+        modes=["train"], first_token_only=False, build=lambda *args: outputs), None, None, 0.1, 10, 0)
     features = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), tf.zeros([1, 2], tf.int32))
     step = StepConfig(layer_decay=0.9, freeze_layers=2, gradient_accumulation_steps=3)
     model_fn(features, None, "train", {}, estimator.RunConfig(step_config=step))

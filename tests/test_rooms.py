@@ -8,6 +8,7 @@ import ast
 import builtins
 import collections
 import functools
+import importlib
 import importlib.util
 import json
 import pathlib
@@ -145,6 +146,13 @@ def test_each_room_is_in_the_list_of_installed_packages():
 @pytest.mark.parametrize("room", sorted(room for room in FILES if room.startswith(("bertlib", "tf1"))))
 def test_a_room_has_few_modules(room):
     assert len(FILES[room]) <= MOST_MODULES_OF.get(room, MOST_MODULES)
+
+
+@pytest.mark.parametrize("room", ["bertlib.runs", "bertlib.tasks"])
+def test_the_docstring_of_a_room_lists_its_modules(room):
+    bullets = re.findall(r"^- .*(?:\n  .*)*", importlib.import_module(room).__doc__, re.MULTILINE)
+    listed = re.findall(r"`(\w+)`", "".join(bullets))
+    assert sorted(listed) == sorted(path.stem for path in FILES[room] if path.stem != "__init__")
 
 
 @pytest.mark.parametrize("room", sorted(FILES))

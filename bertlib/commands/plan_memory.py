@@ -167,7 +167,7 @@ def task_model(config, task):
     """Returns the `training_plan.TrainableModel` of a task, one of the keys of `TASKS`."""
     planned, fields = TASKS[task].planned_model()
     return training_plan.TrainableModel(config, planned, fields, lambda task_head: head.model_fn_builder(
-        task_head, config, None, 5e-5, 100, 10, False, False))
+        task_head, config, None, 5e-5, 100, 10))
 
 
 def build_prediction(trainable, step_config):

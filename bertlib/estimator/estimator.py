@@ -29,6 +29,12 @@ from bertlib.estimator.session_hooks import NanLossError  # noqa: F401  re-expor
 from bertlib.system import locks
 
 
+def refuse_tpu(use_tpu):
+    """Raises a ValueError if the argument `use_tpu` of a published function or class is true."""
+    if use_tpu:
+        raise ValueError("use_tpu=True: TPUs are not supported. Pass use_tpu=False to run on CPU or GPU.")
+
+
 class Estimator(object):
     """Trains, evaluates and exports the model that a `model_fn` builds, and predicts with it.
 
@@ -61,8 +67,7 @@ class Estimator(object):
           ValueError: use_tpu is true; or model_dir and config name different directories; or params contains
             batch_size; or train_batch_size is not divisible by gradient_accumulation_steps.
         """
-        if use_tpu:
-            raise ValueError("use_tpu=True: TPUs are not supported. Pass use_tpu=False to run on CPU or GPU.")
+        refuse_tpu(use_tpu)
         config = config or RunConfig()
         model_dir = model_dir and os.fspath(model_dir)
         if model_dir and config.model_dir and model_dir != config.model_dir:

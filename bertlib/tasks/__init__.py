@@ -1,10 +1,10 @@
 """The tasks that BERT is trained for: what all of them share, and the driver that runs any task.
 
 - How does a run proceed? `driver`, with `task` (the steps of a task), `starting_weights`, `model_checks`,
-  `training_plan`, `estimator_setup`, `learning_curve` and `results`
+  `training_plan`, `estimator_setup`, `inference`, `learning_curve` and `results`
 - What is a model? `target` (what it predicts), `head` (its graph), `head_labels` (the head in a checkpoint),
   `hub_encoder`
-- How is a trained model used? `answers`, `session`, `export_model`, `warmup`
+- How is a trained model used? `answers`, `loaded_model`, `export_model`, `warmup`
 - What do several tasks share? `shared_flags`, `split_data`, `window_pooling`
 
 This module registers the tasks in `bertlib.runs.registry`. It imports none of their modules.

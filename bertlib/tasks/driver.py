@@ -88,7 +88,7 @@ def _create_trainable(task, start, schedule_steps):
     def build_model_fn(head):
         return task_head.model_fn_builder(
             head, task.config, start, task.settings.learning_rate, schedule_steps, warmup_steps,
-            use_tpu=False, use_one_hot_embeddings=False, build_encoder=task.encoder and task.encoder.build)
+            build_encoder=task.encoder and task.encoder.build)
 
     return training_plan.TrainableModel(task.config, task.head_for_training(), task.fields, build_model_fn,
                                         trims_padding=task.trims_padding(is_training=True))

@@ -1,6 +1,7 @@
 """Builds the model of a task: BERT with a head. The same `model_fn` is used for all heads, and for training,
 evaluation and prediction."""
 
+import functools
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -125,7 +126,7 @@ def encoder_inputs(features):
 
 
 def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps,
-                     use_tpu, use_one_hot_embeddings, build_encoder=None):
+                     build_encoder=None):
     """Returns a model_fn for `estimator.Estimator`.
 
     The settings of the step are those of the Estimator: the `step_config` of its `RunConfig`. Without a
@@ -138,11 +139,12 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
       init_checkpoint: checkpoint with the initial weights, see `checkpoint_formats.open_checkpoint`; None for
         random weights.
       learning_rate: the `init_lr` of `optimization.create_optimizer`.
-      num_train_steps, num_warmup_steps, use_tpu: see `optimization.create_optimizer`.
-      use_one_hot_embeddings: whether words are looked up by a matrix product.
-      build_encoder: function that takes is_training, input_ids, input_mask and segment_ids, and returns the
-        encoder of the head. None for a `modeling.BertModel`.
+      num_train_steps, num_warmup_steps: see `optimization.create_optimizer`.
+      build_encoder: function that returns the encoder of the head. Its arguments are those of
+        `modeling.BertModel` after `config`. None for a `modeling.BertModel`.
     """
+    build_encoder = build_encoder or functools.partial(modeling.BertModel, bert_config)
+
     def model_fn(features, labels, mode, params, config=None):
         if mode not in head.modes:
             known = ", ".join(map(repr, head.modes))
@@ -151,9 +153,8 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
         step_config = config and config.step_config or StepConfig(
             gradient_accumulation_steps=params.get("gradient_accumulation_steps", 1))
         inputs = encoder_inputs(features)
-        encoder = build_encoder(is_training, *inputs) if build_encoder else modeling.BertModel(
-            bert_config, is_training, *inputs, use_one_hot_embeddings, step=step_config,
-            first_token_only=head.first_token_only)
+        encoder = build_encoder(is_training, *inputs, step=step_config,
+                                first_token_only=head.first_token_only)
         micro_batches = (step_config.gradient_accumulation_steps * collectives.num_replicas() if is_training
                          else 1)
         outputs = head.build(bert_config, encoder, features, mode, micro_batches)
@@ -162,7 +163,7 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
             weight = features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)
             loss = outputs.loss if outputs.is_divided_by_total else outputs.loss * weight
             update = optimization.create_optimizer(loss, learning_rate, num_train_steps, num_warmup_steps,
-                                                   use_tpu, step=step_config)
+                                                   use_tpu=False, step=step_config)
             return estimator.EstimatorSpec(mode, loss=loss, train_op=update, scaffold=scaffold)
         # The features that identify the examples are copied to the predictions, so that the caller can assign
         # each prediction to its example.
@@ -172,6 +173,21 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
                                        scaffold=scaffold, eval_metrics=outputs.metrics)
 
     return model_fn
+
+
+def published_encoder(bert_config, use_tpu, use_one_hot_embeddings):
+    """Returns the argument `build_encoder` of `model_fn_builder` for the published builders.
+
+    Args:
+      bert_config: a `modeling.BertConfig`.
+      use_tpu: must be false.
+      use_one_hot_embeddings: whether words are looked up by a matrix product.
+
+    Raises:
+      ValueError: `use_tpu` is true.
+    """
+    estimator.refuse_tpu(use_tpu)
+    return functools.partial(modeling.BertModel, bert_config, use_one_hot_embeddings=use_one_hot_embeddings)
 
 
 def drop_out(output, is_training, encoder):

@@ -31,13 +31,15 @@ class HubEncoder(object):
 
     kernels = None  # the layers of a head use TensorFlow's ops
 
-    def __init__(self, spec, is_training, input_ids, input_mask, segment_ids):
+    def __init__(self, spec, is_training, input_ids, input_mask, segment_ids, **_):
         """Builds the encoder. The variables of the encoder are trainable.
 
         Args:
           spec: see `hub_module.load_module_spec`.
           is_training: whether dropout is on.
           input_ids, input_mask, segment_ids: int32 [B, F].
+
+        All further arguments of `modeling.BertModel` are ignored, because the module contains its graph.
         """
         module = hub_module.Module(spec, trainable=True, tags=_TRAIN if is_training else None)
         self._outputs = module.apply(_TOKENS, dict(zip(ENCODER_INPUTS, (input_ids, input_mask, segment_ids))))
@@ -72,10 +74,9 @@ class EncoderModule(NamedTuple):
     vocab_file: str | None
     do_lower_case: bool | None
 
-    def build(self, is_training, *inputs):
-        """Applies the module to `inputs` (input_ids, input_mask and segment_ids, int32 [B, F]). Returns the
-        `HubEncoder`."""
-        return HubEncoder(self.spec, is_training, *inputs)
+    def build(self, *arguments, **named):
+        """Returns the `HubEncoder` of the module for the other arguments of its constructor."""
+        return HubEncoder(self.spec, *arguments, **named)
 
     def list_files(self):
         """Returns the paths of the module's files, sorted."""

@@ -122,7 +122,7 @@ def arguments_of(name, mode, **settings):
     task_head, fields, totals = HEADS[name]
     step = StepConfig(train_batch_size=8, max_seq_length=SEQ_LENGTH, trim_padding=True, **settings)
     config = modeling.BertConfig.from_dict({**tiny.CONFIG, "num_hidden_layers": 1})
-    model_fn = head.model_fn_builder(task_head, config, None, 1e-3, 10, 2, False, False)
+    model_fn = head.model_fn_builder(task_head, config, None, 1e-3, 10, 2)
     return model_fn, fields(SEQ_LENGTH), totals, mode, step
 
 

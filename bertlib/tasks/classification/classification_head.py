@@ -204,9 +204,11 @@ def classify(output, labels, num_labels):
 
 def model_fn_builder(bert_config, num_labels, init_checkpoint, learning_rate, num_train_steps,
                      num_warmup_steps, use_tpu, use_one_hot_embeddings):
-    """Returns a model_fn for `estimator.Estimator`; see `head.model_fn_builder`."""
+    """Returns a model_fn for `estimator.Estimator`; see `head.model_fn_builder` and
+    `head.published_encoder`."""
     return head.model_fn_builder(Classifier(num_labels), bert_config, init_checkpoint, learning_rate,
-                                 num_train_steps, num_warmup_steps, use_tpu, use_one_hot_embeddings)
+                                 num_train_steps, num_warmup_steps, head.published_encoder(
+                                     bert_config, use_tpu, use_one_hot_embeddings))
 
 
 def metric_fn(per_example_loss, label_ids, logits, weights):

@@ -338,8 +338,7 @@ def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_o
     Raises:
       ValueError: `use_tpu` is true. The model_fn also raises a ValueError if the mode is not PREDICT.
     """
-    if use_tpu:
-        raise ValueError("use_tpu=True: TPUs are not supported. Pass use_tpu=False to run on CPU or GPU.")
+    estimator.refuse_tpu(use_tpu)
 
     def model_fn(features, labels, mode, params):
         if mode != estimator.ModeKeys.PREDICT:

@@ -120,9 +120,11 @@ class MaskedWordsHead(head.Head):
 
 def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
                      use_one_hot_embeddings):
-    """Returns a model_fn for `estimator.Estimator`; see `head.model_fn_builder`."""
+    """Returns a model_fn for `estimator.Estimator`; see `head.model_fn_builder` and
+    `head.published_encoder`."""
     return head.model_fn_builder(PretrainingHead(), bert_config, init_checkpoint, learning_rate,
-                                 num_train_steps, num_warmup_steps, use_tpu, use_one_hot_embeddings)
+                                 num_train_steps, num_warmup_steps, head.published_encoder(
+                                     bert_config, use_tpu, use_one_hot_embeddings))
 
 
 def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, label_ids, label_weights,

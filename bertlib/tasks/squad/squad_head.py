@@ -76,9 +76,11 @@ def span_loss(logits, positions):
 
 def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
                      use_one_hot_embeddings):
-    """Returns a model_fn for `estimator.Estimator`; see `head.model_fn_builder`."""
+    """Returns a model_fn for `estimator.Estimator`; see `head.model_fn_builder` and
+    `head.published_encoder`."""
     return head.model_fn_builder(Span(), bert_config, init_checkpoint, learning_rate, num_train_steps,
-                                 num_warmup_steps, use_tpu, use_one_hot_embeddings)
+                                 num_warmup_steps, head.published_encoder(
+                                     bert_config, use_tpu, use_one_hot_embeddings))
 
 
 def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim_padding=False):

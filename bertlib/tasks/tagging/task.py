@@ -136,7 +136,7 @@ class Tagging(task.Task):
         return tagging_data.feature_fields(seq_length)
 
     def num_train_steps(self):
-        return task.count_steps(self.settings, len(self.windows.get("train", ())), self.noun)
+        return task.count_steps(self.settings, len(self.windows.get("train", ())), "window")
 
     def describe(self):
         recorded = {"tag_scheme": self.scheme}
