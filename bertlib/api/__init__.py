@@ -11,6 +11,9 @@
 the calling process. In the calling process, none of these functions changes TensorFlow's eager execution, the
 logging or the signal handlers. The import of this package is fast, because only `load` and `predict` import
 TensorFlow.
+
+- How are the caller's data passed on, such as a DataFrame? `data_files`
+- What do the functions return? `text_predictor`, `tables_of_results`
 """
 
 import inspect

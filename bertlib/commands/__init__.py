@@ -2,6 +2,13 @@
 `--help`, handles signals and errors, and starts replicas. A module of a command has `ENTRIES`, its flags, and
 `main`.
 
+- How does a command start and end? `common_flags` (reads the flags, prints `--help`), `launch`, `devices`,
+  `signals`, `evaluator_process`; `console` for the commands `bert-…` of pip
+- Which commands train and answer? `run_ner`, `run_swag`, `predict`, `serve`
+- Which commands change models? `export`, `convert_checkpoint`, `build_vocab`
+- Which commands help with experiments? `sweep`, `compare_results`, `reproduce`, `plan_memory`,
+  `glue_submission`, `download` with `published_files` (addresses and contents)
+
 The import of this package prepares the process for a command: when a module imports TensorFlow, TensorFlow
 prints no messages and is switched to graph mode. This package itself imports no TensorFlow, because
 predict.py and serve.py do not need it for an ONNX file. A command imports this package before its other

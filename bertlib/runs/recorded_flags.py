@@ -20,7 +20,7 @@ def columns_by_name(settings):
     of this flag is the name of a column: the flag was given, and the first data file is in JSON Lines; or the
     value is from the record of a training whose file was in JSON Lines."""
     now = [getattr(settings, name) for name in ("train_file", "dev_file", "test_file")]
-    record = settings.trained and settings.trained.record
+    record = settings.evaluated_training and settings.evaluated_training.record
     trained = record and record["files"].get("train_file")
     first = next(filter(None, now), None)
     return lambda flag: tables.is_json_lines(trained if trained and not settings.is_given(flag) else first)
@@ -40,7 +40,7 @@ def refuse_sample(settings, sample, flag, names=("data_dir", "train_file")):
     Raises:
       ValueError: the model was trained on other data.
     """
-    earlier = settings.output_directory if settings.output_directory.newest else settings.trained
+    earlier = settings.output_directory if settings.output_directory.newest else settings.evaluated_training
     recorded = earlier.record["files"] if earlier and earlier.record else {}
     trained = [recorded[name] for name in names if recorded.get(name)]
     # The name of the checkout may have changed since the training.
@@ -72,7 +72,7 @@ def inherit(settings, *kinds, without=()):
     Raises:
       ValueError: a flag contradicts the record, or the weights are from step 0, before any training.
     """
-    trained = settings.trained
+    trained = settings.evaluated_training
     record = trained and trained.record
     if record is not None and record["task_type"] in kinds:
         _inherit_from(trained, settings, without)

@@ -212,18 +212,18 @@ def _absolute(path):
 # --- Checking and writing --------------------------------------------------------------------------------
 
 
-class _Plan(NamedTuple):
-    """The files that a run writes into its output directory, after a comparison with a trained model.
+class _Comparison(NamedTuple):
+    """What a run changes in its output directory, according to the comparison with an earlier training.
 
     Attributes:
-      trained: the `OutputDirectory` of the model with which the run was compared.
+      directory: the `OutputDirectory` with whose record the run was compared.
       decision: the `record_comparison.Decision`.
       changed: names of the model's files to write.
       stale: names of the model's files to remove.
       model_files: {name: fingerprint} of the model's files afterwards.
     """
 
-    trained: object
+    directory: object
     decision: record_comparison.Decision
     changed: list
     stale: list
@@ -256,7 +256,7 @@ class RunRecord:
         self._contents = {} if not self._do_train else {**model_files.model_file_contents(
             settings, description.config, description.labels), **description.more_files}
         self._written = None  # the content of run.json, after `write`
-        self._plan = self._compare(settings.trained or settings.output_directory)
+        self._comparison = self._compare(settings.evaluated_training or settings.output_directory)
 
     @property
     def data(self):
@@ -268,21 +268,21 @@ class RunRecord:
         return {**data, "init_checkpoint": start and start["fingerprint"],
                 "task_module": module and module["fingerprint"]}
 
-    def _compare(self, trained):
+    def _compare(self, directory):
         """Compares the run first with the record of the weights, and then with the model's files in the
         output directory. Logs the differences.
 
         Args:
-          trained: the `OutputDirectory` of the weights.
+          directory: the `OutputDirectory` of the weights.
 
         Returns:
-          a `_Plan`.
+          a `_Comparison`.
         """
-        stored = trained.record or {}
-        decision = record_comparison.compare(trained.record, self._now, trained.step, self._last_step,
+        stored = directory.record or {}
+        decision = record_comparison.compare(directory.record, self._now, directory.step, self._last_step,
                                              self._do_train)
-        if trained.newest:
-            self._check_and_log(decision, trained)
+        if directory.newest:
+            self._check_and_log(decision, directory)
         recorded, changed, stale = stored.get("model_files", {}), [], []
         if decision.has_steps_left:
             changed, stale = model_files.list_changed_files(self._output_dir, self._contents, recorded)
@@ -291,23 +291,23 @@ class RunRecord:
                        if not files.exists(os.path.join(self._output_dir, name))]
         kept = {name: value for name, value in recorded.items() if name not in stale}
         written = model_files.hash_contents({name: self._contents[name] for name in changed})
-        return _Plan(trained, decision, changed, stale, {**kept, **written})
+        return _Comparison(directory, decision, changed, stale, {**kept, **written})
 
-    def _check_and_log(self, decision, trained):
+    def _check_and_log(self, decision, directory):
         """Raises a ValueError if the run cannot continue the training; otherwise logs what has changed.
 
         Args:
           decision: a `record_comparison.Decision`.
-          trained: the `OutputDirectory` of the weights.
+          directory: the `OutputDirectory` of the weights.
         """
-        if not trained.record:
+        if not directory.record:
             logging.info("%s has no %s, so this run cannot be compared with the training of the checkpoints "
-                         "in this directory.", trained.path, file_names.RECORD)
+                         "in this directory.", directory.path, file_names.RECORD)
             return
-        shown, stored, step = record_comparison.format_differences, trained.record, trained.step
+        shown, stored, step = record_comparison.format_differences, directory.record, directory.step
         name = f"{stored['command']} on {stored['task']}, started {stored['started']}"
         # Other checks compare a head or a vocabulary with --init_checkpoint.
-        if decision.refused and trained.path == self._output_dir:
+        if decision.refused and directory.path == self._output_dir:
             raise ValueError(
                 f"--output_dir={self._output_dir} contains a training that this run cannot continue. "
                 f"According to {file_names.RECORD} there ({name}), these values differ: "
@@ -325,7 +325,7 @@ class RunRecord:
             is_same_path = record_comparison.dev_paths(stored) == record_comparison.dev_paths(self._now)
             (logging.warning if is_same_path else logging.info)(
                 "The development data differ from those of the training in %s: %s. So the metrics of this "
-                "evaluation cannot be compared with those of the training.", trained.path,
+                "evaluation cannot be compared with those of the training.", directory.path,
                 " -> ".join(decision.dev_data))
         if not decision.changed:
             return
@@ -338,7 +338,7 @@ class RunRecord:
         else:
             effect = "The weights were trained with other settings"
         logging.warning("%s contains the training of %s. %s. Trained value -> value of this run: %s.",
-                        trained.path, name, effect, shown(decision.changed))
+                        directory.path, name, effect, shown(decision.changed))
 
     def write(self):
         """Writes the model's files, and the record if it is new or changed. If the training starts from step
@@ -352,19 +352,19 @@ class RunRecord:
         if not self._do_train:
             return
         self._settings.reopen()
-        now, seen = self._settings.output_directory, self._plan.trained
+        now, seen = self._settings.output_directory, self._comparison.directory
         if (now.newest, now.record) != (seen.newest, seen.record):
-            self._plan = self._compare(now)
-        plan = self._plan
-        for name in plan.changed:
+            self._comparison = self._compare(now)
+        found = self._comparison
+        for name in found.changed:
             files.write_bytes(now.join(name), self._contents[name])
-        for name in plan.stale if now.newest else [*plan.stale, *curve_table.FILES]:
+        for name in found.stale if now.newest else [*found.stale, *curve_table.FILES]:
             if files.exists(now.join(name)):
                 files.remove(now.join(name))
-        record = plan.decision.record or now.record
+        record = found.decision.record or now.record
         if record is None:
             return
-        if plan.decision.has_steps_left:
+        if found.decision.has_steps_left:
             dev_data = self._now["dev_data"]
             if dev_data is None and now.newest and now.record:
                 # A session without evaluations does not change which development set the last evaluations
@@ -374,7 +374,7 @@ class RunRecord:
             record = {**record, "planned_steps": self._now["planned_steps"], "finished_step": None,
                       "dev_data": dev_data,
                       "files": {**record["files"], **named}}  # later evaluations read these files
-        self._written = {**record, "model_files": plan.model_files}
+        self._written = {**record, "model_files": found.model_files}
         if self._written != now.record:
             now.write_record(self._written)
 

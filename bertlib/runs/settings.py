@@ -14,7 +14,8 @@ PHASES = ("do_train", "do_eval", "do_predict")
 
 class Settings:
     """Stores the values of all flags of a command as attributes. Each command creates one such object when it
-    starts. A task sets missing flags while `driver.run` checks the run. No flag changes when the run writes.
+    starts. A task sets missing flags in `Task.resolve` and `Task.read`. Then `driver.run` calls `freeze`, and
+    no flag changes after that.
 
     Attributes:
       open: function that takes a path and returns its `OutputDirectory`.
@@ -29,6 +30,7 @@ class Settings:
           given: names of the flags that the command line contains.
           entries: {name of a flag: its `entries.Flag`}, the flags that this project defines.
         """
+        self._is_frozen = False
         vars(self).update(values)
         self._entries, self._taken = dict(entries or {}), set()
         self._given = set(given)
@@ -36,6 +38,17 @@ class Settings:
         # All calls with the same path return the same object; see `reopen`.
         self.open = functools.cache(OutputDirectory)
         self._find_training = functools.cache(find_training)
+
+    def freeze(self):
+        """Makes the values final. From now on, setting one is an error in the code: the record of the run and
+        the Estimator already contain them."""
+        self._is_frozen = True
+
+    def __setattr__(self, name, value):
+        """Sets a value. Raises an AttributeError after `freeze`."""
+        if vars(self).get("_is_frozen"):
+            raise AttributeError(f"{name}: the flags of this run are final, see `Settings.freeze`.")
+        super().__setattr__(name, value)
 
     def __contains__(self, name):
         """Returns whether the command has a flag of this name."""
@@ -66,7 +79,8 @@ class Settings:
         Args:
           values: {name of a flag: its value}.
         """
-        vars(self).update(values)
+        for name, value in values.items():
+            setattr(self, name, value)
         self._taken.update(values)
 
     @property
@@ -94,18 +108,16 @@ class Settings:
         self._find_training.cache_clear()
 
     @property
-    def trained(self):
-        """The `OutputDirectory` of the earlier training whose weights this run uses.
-
-        This is --output_dir if it contains a checkpoint, otherwise the directory of --init_checkpoint. The
-        value is None if this run trains, or if no training saved the weights.
-        """
+    def evaluated_training(self):
+        """The `OutputDirectory` of the earlier training whose weights this run evaluates. None if this run
+        trains, or if no training saved the weights."""
         return None if self.get("do_train") else self.earlier_training
 
     @property
     def earlier_training(self):
-        """The `OutputDirectory` of the training that this run continues, or that saved its starting weights.
-        None if there is no such training."""
+        """The `OutputDirectory` of the training that this run continues, or that saved its starting weights:
+        --output_dir if it contains a checkpoint, otherwise that of --init_checkpoint. None without such a
+        training."""
         return self.output_directory if self.output_directory.newest else self.initial_training
 
     def choose_phases(self):

@@ -4,6 +4,13 @@
 
     with serving.load("output/mrpc") as predictor:  # written by `make mrpc`
         print(predictor("It rains.", "There is rain.")["prediction"])
+
+- How is a line answered? `prediction_inputs` reads it, `predictor` answers it, `line_answers` formats it.
+- How does the server work? `http_server`, `server_socket`, `http_app`, `request_batches`; the folder `pages`
+  has its HTML
+- How is a model exported, and used without TensorFlow? `export_portable` with `export_onnx` and
+  `export_tflite`; `export_text` (a SavedModel that takes text); `portable_model`, with `onnx_model` and
+  `tflite_model`
 """
 
 import os

@@ -44,8 +44,10 @@ def run(task):
     schedule_steps = task.num_train_steps()
     last_step = min(schedule_steps, settings.max_steps or schedule_steps)
     model_checks.check_disk(settings, last_step, task.head_shapes(), task.config)
-    # Make the data of a sample. Describe the run, and compare it with the record of an earlier training.
+    # Make the data of a sample. From here on, no flag changes. Describe the run, and compare it with the
+    # record of an earlier training.
     task.make_data()
+    settings.freeze()
     trainable = _create_trainable(task, start, schedule_steps)
     record = run_record.RunRecord(settings, schedule_steps, last_step, _describe(task, inputs, trainable))
     exports = settings.get("do_export")

@@ -68,7 +68,7 @@ def write_report(task, file_name, title, metrics, data_file, write, *contents):
         the report.
     """
     settings = task.settings
-    trained = settings.output_directory if settings.do_train else settings.trained
+    trained = settings.output_directory if settings.do_train else settings.evaluated_training
     data = data_file and os.path.basename(data_file)
     facts = report_sections.Facts(f"{title}: {data}" if data else title, metrics, data,
                                   shown=task.shown)

@@ -168,6 +168,17 @@ def test_a_phase_that_is_false_turns_off_the_others():
     assert settings.do_train and settings.do_eval and not settings.do_predict
 
 
+def test_no_flag_changes_after_freeze():
+    settings = Settings({"output_dir": "here", "max_steps": 3})
+    settings.set_default("output_dir", "there")
+    settings.freeze()
+    with pytest.raises(AttributeError, match="max_steps: the flags of this run are final"):
+        settings.max_steps = 4
+    with pytest.raises(AttributeError, match="output_dir"):
+        settings.inherit({"output_dir": "here"})
+    assert (settings.output_dir, settings.max_steps) == ("there", 3)
+
+
 def test_each_flag_that_changes_the_weights_is_used():
     # An entry of the table and a field of `StepConfig` alone have no effect.
     trees = (ast.parse(path.read_text(encoding="utf-8"))

@@ -176,8 +176,8 @@ def test_task_and_data_are_those_of_the_training(output):
 
 
 def test_a_published_checkpoint_in_such_a_directory_is_not_what_its_files_are_about(output):
-    assert settings_of(init_checkpoint=output / "bert_model.ckpt").trained is None
-    assert settings_of(init_checkpoint=output / "nothing").trained is None
+    assert settings_of(init_checkpoint=output / "bert_model.ckpt").evaluated_training is None
+    assert settings_of(init_checkpoint=output / "nothing").evaluated_training is None
 
 
 # --- The installed model ---------------------------------------------------------------------------------

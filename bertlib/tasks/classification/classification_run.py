@@ -143,14 +143,14 @@ def find_known_task(settings, suffix):
 def _explain_missing_name(settings):
     """Returns an error message for a run without --task_name that does not evaluate a known task."""
     if settings.task_name == classifier_data.OWN_DATA:
-        record = settings.trained.record
+        record = settings.evaluated_training.record
         path = record["files"].get("train_file")
         again = f"--train_file={path}, with its development rows, or with " if record["dev_rows"] else ""
         return (f"The model in --output_dir={settings.output_dir} was trained on your own data. "
                 f"Name a file with {again}--dev_file or --test_file.")
     if settings.task_name == classifier_data.TASK_MODULE:
         return ("The model was trained with a --task_module. Pass this module: the training stored a copy in "
-                f"{settings.trained.path}/{file_names.TASK_MODULE}. "
+                f"{settings.evaluated_training.path}/{file_names.TASK_MODULE}. "
                 "The module is executed, so read it first if you do not trust its origin.")
     if settings.task_name:
         return (f"--output_dir={settings.output_dir}: the model was trained on the task "

@@ -43,7 +43,7 @@ class OwnData(classifier_data.DataProcessor):
         self._settings, self._files = settings, {}
         self.target = self.dev_rows = None
         _resolve_phases(settings, suffix)
-        self._record = settings.trained and settings.trained.record
+        self._record = settings.evaluated_training and settings.evaluated_training.record
         recorded_flags.inherit(settings, *classification_run.TASK_TYPES,
                                without=("task_name", "dev_fraction"))
         target_class = registry.find_target(settings.task_type)
@@ -175,7 +175,7 @@ class OwnData(classifier_data.DataProcessor):
         if settings.do_train:
             return None, None
         if record and record["labels"]:
-            return record["labels"], f"the labels of the training in {settings.trained.path}"
+            return record["labels"], f"the labels of the training in {settings.evaluated_training.path}"
         labels = head_labels.labels_of_weights(settings)
         return labels, f"the labels of the model in {settings.init_checkpoint or settings.output_dir}"
 

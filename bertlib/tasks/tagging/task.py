@@ -85,7 +85,7 @@ class Tagging(task.Task):
 
     def _recorded(self, name):
         """Returns a setting in the record of the trained model; None if there is none."""
-        record = self.settings.trained and self.settings.trained.record
+        record = self.settings.evaluated_training and self.settings.evaluated_training.record
         return record and record["settings"].get(name)
 
     def _read_file(self, split, width):
