@@ -289,18 +289,6 @@ def test_the_page_of_tf1_names_each_module():
     assert named == modules - set(test_rooms.FILES)
 
 
-@pytest.mark.parametrize("room", [room for room in test_rooms.FILES if room.startswith("bertlib.")])
-def test_a_package_names_each_of_its_modules(room):
-    """The list at the top of `__init__.py` has the modules of the package, and only them."""
-    folder = ROOT / room.replace(".", "/")
-    docstring = ast.get_docstring(tree_of(folder / "__init__.py"))
-    entries = re.findall(r"^- (.*?)(?=^- |^$|\Z)", docstring, re.MULTILINE | re.DOTALL)
-    named = [name for entry in entries for name in code_spans(entry) if re.fullmatch(r"\w+", name)]
-    assert set(named) - {"templates", "pages", "TF_CONFIG"} == {
-        path.stem for path in test_rooms.FILES[room]} - {"__init__"}
-    assert entries and all("? " in entry or ": " in entry for entry in entries)
-
-
 def test_paths_on_the_page_of_tf1_exist():
     text = text_of(OF_TF1)
     inner = set(re.findall(r"`(_[a-z]+/[a-z_0-9]+\.py)`", text))
