@@ -21,19 +21,23 @@ def copy(row, workspaces, tmp_path):
 
 
 def test_an_evaluation_takes_the_same_rows_without_seed_and_fraction_wherever_they_are(copy):
-    """The training file is in another order, and has a new row with the text of a development row."""
+    """The training file is in another order, has a new row with the text of a development row, and the label
+    of a development row was corrected."""
     path = copy.directory / "data" / "train.csv"
     header, *rows = path.read_text().splitlines()
     lines = [line.split("\t")[0] for line in (copy.output / "dev_rows.txt").read_text().splitlines()[2:]]
     chosen = [rows[int(line) - 2] for line in lines]
-    twin = next(row for row in chosen if row.endswith(",pets")).upper().replace(",PETS", ",pets")
-    path.write_text("\n".join([header, *rows[8:], twin, *rows[:8], ""]))
+    wrong = next(row for row in chosen if row.endswith(",pets"))
+    right = wrong.replace(",pets", ',"wild, big"')
+    twin = next(row for row in chosen if row != wrong).replace("cat", "CAT")
+    path.write_text("\n".join([header, *rows[8:], twin, *rows[:8], ""]).replace(wrong, right))
     before = contents(copy.output)
     done = copy.train(**EVALUATE)
     done.assert_success("--dev_fraction not given: using 0.25 (as in the training)")
     assert done.err.count("has 17 rows, but it had only 16 rows when the training in") == 1
-    texts = [row["text"] for row in table(copy.directory / "results" / "eval_predictions.csv")]
-    assert sorted(texts) == sorted(row.split('"')[1] for row in chosen)
+    found = table(copy.directory / "results" / "eval_predictions.csv")
+    assert sorted(row["text"] for row in found) == sorted(row.split('"')[1] for row in chosen)
+    assert {row["label"] for row in found if row["text"] == wrong.split('"')[1]} == {"wild, big"}
     assert contents(copy.output) == before
 
 

@@ -76,8 +76,8 @@ _CLASSIFICATION = section("Task", TASK, [
     WEIGHTS,
     Number("dev_fraction", None,
            "Fraction of the training file, at most 0.5, that is used for evaluation and not for training. "
-           "Pass this flag instead of --dev_file. The split is stratified by label and does not depend on "
-           "--seed. The file dev_rows.txt in the output directory lists the rows used for evaluation.",
+           "Pass this flag instead of --dev_file. The split depends on the texts, not on --seed. The file "
+           "dev_rows.txt in the output directory lists the rows used for evaluation.",
            above=0, most=0.5),
 ]) + shared_flags.columns("Your own data, in place of a task")
 

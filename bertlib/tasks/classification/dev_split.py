@@ -1,13 +1,15 @@
 """Draws the development set of --dev_fraction from a training file. In a later run, finds the same set again.
 
-The split depends only on the texts and the labels, not on a seed or on the order of the rows. The training
-stores its development set in dev_rows.txt, which has one line for each row of the development set. Such a
-line contains a line number, a tab, and the digest of the row's texts and label. The line number says where
-the row begins in the training file. A later run finds the rows by their digests, even if the rows have moved
-to other lines of the training file.
+The split depends on the texts, and a little on the labels, but not on a seed or on the order of the rows. The
+training stores its development set in dev_rows.txt, which has one line for each row of the development set.
+Such a line contains three values with tabs between them: a line number, the digest of the row's texts and
+label, and the digest of the texts. The line number says where the row begins in the training file. A later
+run finds the rows by their digests, even if the rows have moved to other lines of the training file, or their
+labels were corrected.
 """
 
 import collections
+import itertools
 import os
 from typing import NamedTuple
 
@@ -42,15 +44,16 @@ class DevSplit(NamedTuple):
 # --- Drawing ---------------------------------------------------------------------------------------------
 
 
-def stratified_split(file, fraction):
-    """Draws a stratified development set. It contains the same share of each stratum, up to a difference of
-    one example.
+def draw_split(file, fraction):
+    """Draws a development set: the examples whose texts have the lowest digests. So a corrected label moves
+    no example to the other set, and an added example moves at most a few.
 
-    The stratum of an example is the label of the example. In a multi-label task, the stratum is the rarest
-    label of the example. In a regression, the stratum is the decile of the example's score. If a stratum has
-    a single example, this example stays in the training set. Examples with equal texts (see
-    `text_keys.text_key`) count as one example and are never divided between the two sets. If examples have
-    equal texts but different labels, all of them stay in the training set.
+    Examples with equal texts (see `text_keys.text_key`) count as one example and are never divided between
+    the two sets. If they have different labels, all of them stay in the training set.
+
+    Examples are added or left out so that the development set contains between half and twice the share of
+    each label, and at least one example if the share is at least one. One example of each label stays in the
+    training set. In a multi-label task, this holds for the rarest label of each example.
 
     Args:
       file: a `row_examples.ExampleFile` with labels.
@@ -62,25 +65,32 @@ def stratified_split(file, fraction):
     Raises:
       ValueError: the development set would be empty.
     """
-    rows, groups = file.rows, {}
-    for index in sorted(range(len(rows)), key=lambda index: row_digest(rows[index])):
-        groups.setdefault(fingerprints.hash_values(*text_key_of_row(rows[index])), []).append(index)
-    groups = [groups[key] for key in sorted(groups)]
-    strata = dict(zip(map(tuple, groups), _strata([rows[group[0]] for group in groups])))
-    sizes = collections.Counter(strata.values())
-    divisible = sorted((group for group, stratum in strata.items()
-                        if sizes[stratum] > 1 and len({rows[index].label for index in group}) == 1),
-                       key=strata.__getitem__)
-    number = min(round(fraction * len(groups)), len(divisible) // 2)
-    if number < 1:
-        single = "" if divisible else ", because none of them shares its label with another example"
+    rows, groups, strata = file.rows, collections.defaultdict(list), collections.defaultdict(list)
+    for index, row in enumerate(rows):
+        groups[_text_digest(row)].append(index)
+    order = sorted(groups)
+    lowest = set(order[:round(fraction * len(order))])
+    divisible = [key for key in order if len({rows[index].label for index in groups[key]}) == 1]
+    for key, stratum in zip(divisible, _strata([rows[groups[key][0]] for key in divisible])):
+        strata[stratum].append(key)
+    chosen = [key for keys in strata.values() for key in keys[:_count_chosen(keys, lowest, fraction)]]
+    if lowest and not chosen:
+        chosen = sorted(key for keys in strata.values() if len(keys) > 1 for key in keys)[:1]
+    if not chosen:
+        single = "" if any(len(keys) > 1 for keys in strata.values()) else (
+            ", because none of them shares its label with another example")
         raise ValueError(f"--dev_fraction={fraction} selects none of the {len(rows)} examples in "
-                         f"{file.path}{single}. {'Raise --dev_fraction, or name' if divisible else 'Name'} "
+                         f"{file.path}{single}. {'Name' if single else 'Raise --dev_fraction, or name'} "
                          "a --dev_file.")
-    # `divisible` contains the groups that may be chosen, sorted by stratum. The groups at regular distances
-    # in this list become the development set. So about the same share of each stratum is chosen.
-    chosen = [divisible[(2 * place + 1) * len(divisible) // (2 * number)] for place in range(number)]
-    return _divide_rows(file, {index for group in chosen for index in group})
+    return _divide_rows(file, {index for key in chosen for index in groups[key]})
+
+
+def _count_chosen(keys, lowest, fraction):
+    """Returns the number of examples of a label in the development set. `keys` are the digests of these
+    examples, and `lowest` is the set of the lowest digests of all examples."""
+    share = fraction * len(keys)
+    number = max(len(lowest.intersection(keys)), int(share / 2), int(share >= 1))
+    return min(number, max(int(2 * share), 1), len(keys) - 1)
 
 
 def text_key_of_row(row):
@@ -89,14 +99,14 @@ def text_key_of_row(row):
     return text_keys.text_key(row.text_a, row.text_b)
 
 
+def _text_digest(row):
+    return fingerprints.hash_values(*text_key_of_row(row))
+
+
 def _strata(rows):
-    """Returns a list with the stratum of each row. The strata are either all int (deciles of scores) or all
-    str (labels)."""
-    if isinstance(rows[0].label, float):
-        strata, number = [0] * len(rows), max(1, min(10, len(rows) // 2))
-        for rank, index in enumerate(sorted(range(len(rows)), key=lambda index: rows[index].label)):
-            strata[index] = rank * number // len(rows)
-        return strata
+    """Returns a list with the rarest label of each row. Scores are not divided into strata."""
+    if rows and isinstance(rows[0].label, float):
+        return [""] * len(rows)
     counts = count_labels(rows)
     return [min(label_names(row.label), key=lambda name: (counts[name], name), default="") for row in rows]
 
@@ -170,7 +180,7 @@ def split_training_file(settings, file):
         return split_by_dev_rows(file, earlier.path, record["dev_rows"],
                                  recorded_flags.describe_changes(settings, record, _READING).replace(
                                      "--mapped_labels", "--label_map"))
-    parts = stratified_split(file, settings.dev_fraction)
+    parts = draw_split(file, settings.dev_fraction)
     content = format_dev_rows(parts.dev)
     return parts, DevRows(content, {"rows": len(parts.dev.rows), "of": len(file.rows),
                                     "fingerprint": fingerprints.hash_texts([content])})
@@ -189,9 +199,9 @@ def _find_training_with_split(settings):
 
 def format_dev_rows(file):
     """Returns the content of dev_rows.txt (str) for a development set, a `row_examples.ExampleFile`."""
-    lines = [f"{row.line}\t{row_digest(row)}\n" for row in file.rows]
+    lines = [f"{row.line}\t{row_digest(row)}\t{_text_digest(row)}\n" for row in file.rows]
     return ("# The development set of this training, by lines of its training file. Do not edit: later "
-            f"evaluations use these rows.\nline\tdigest\n{''.join(lines)}")
+            f"evaluations use these rows.\nline\tdigest\ttexts\n{''.join(lines)}")
 
 
 def split_by_dev_rows(file, directory, recorded, changed=""):
@@ -230,23 +240,27 @@ def split_by_dev_rows(file, directory, recorded, changed=""):
 def find_rows(file, content, path, changed=""):
     """Returns the `DevSplit` of a training file according to the content of dev_rows.txt, whose path is
     `path`. For `changed` and the errors, see `split_by_dev_rows`."""
-    rows = [line.split("\t") for line in content.splitlines()[2:]]
-    wanted, taken = collections.Counter(digest for _, digest in rows), set()
-    for index, row in enumerate(file.rows):
-        digest = row_digest(row)
-        if wanted[digest] > 0:
-            wanted[digest] -= 1
-            taken.add(index)
-    missing = sum(wanted.values())
-    if missing:
-        line = next(line for line, digest in rows if wanted[digest])
+    lost, taken = [line.split("\t") for line in content.splitlines()[2:]], set()
+    number = len(lost)
+    # If labels were corrected, the texts find the rows. Older files have no digests of texts.
+    for column, digest_of in ((1, row_digest), (2, _text_digest))[:1 if changed else 2]:
+        wanted = collections.defaultdict(list)
+        for stored in lost:
+            wanted[stored[column] if column < len(stored) else None].append(stored)
+        for index, row in enumerate(file.rows if lost else ()):
+            waiting = index not in taken and wanted.get(digest_of(row))
+            if waiting:
+                waiting.pop()
+                taken.add(index)
+        lost = list(itertools.chain.from_iterable(wanted.values()))
+    if lost:
         cause = ("The rows were removed, or their texts or labels were changed. Pass the unchanged file as "
                  "--train_file, or evaluate on a --dev_file.")
         if changed:
             cause = (f"The cause may be these flags, which change rows or labels: {changed}. Pass the values "
                      "of the training, or train in another --output_dir.")
-        raise ValueError(f"{file.path} lacks {missing} of the {len(rows)} rows that {path} lists. When the "
-                         f"training started, one of these rows began in line {line}. {cause}")
+        raise ValueError(f"{file.path} lacks {len(lost)} of the {number} rows that {path} lists. When the "
+                         f"training started, one of these rows began in line {lost[0][0]}. {cause}")
     texts = {text_key_of_row(file.rows[index]) for index in taken}
     return _divide_rows(file, taken, {index for index, row in enumerate(file.rows)
                                        if index not in taken and text_key_of_row(row) in texts})
