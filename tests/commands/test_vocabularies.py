@@ -55,7 +55,7 @@ def test_a_pre_training_refuses_another_vocabulary(untrained, tiny_model, flags,
     assert not untrained.output.exists()
 
 
-def test_the_tokenizer_files_must_say_the_same_as_the_manifest(untrained, workspaces):
+def test_the_tokenizer_files_must_say_the_same_as_the_manifest(untrained):
     path, config = untrained.directory / MANIFEST, {"strip_accents": False, "tokenize_chinese_chars": False}
     manifest = read_json(path)
     manifest["settings"].update(strip_accents=False, keep_chinese=True)
@@ -68,9 +68,17 @@ def test_the_tokenizer_files_must_say_the_same_as_the_manifest(untrained, worksp
     vocabulary, records = untrained.directory / "model" / "vocab.txt", untrained.directory / "train.tfrecord"
     write_json(vocabulary.parent / "tokenizer_config.json", config)
     assert resolve(records, vocab_file=str(vocabulary))[0] == vocabularies.hash_vocabulary(vocabulary)
+
+
+@pytest.mark.parametrize("name, value", [("strip_accents", False), ("marker_tokens", "cat")])
+def test_records_of_different_tokenizers_are_refused(untrained, workspaces, name, value):
+    manifest = read_json(untrained.directory / MANIFEST)
+    manifest["settings"][name] = value
+    write_json(untrained.directory / MANIFEST, manifest)
     other = workspaces(untrained.row, untrained=True).directory / "train.tfrecord"
-    with pytest.raises(ValueError, match="were written with two different values of strip_accents"):
-        resolve(records, other, vocab_file=str(vocabulary))
+    with pytest.raises(ValueError, match=f"were written with two different values of {name}"):
+        resolve(other, untrained.directory / "train.tfrecord",
+                vocab_file=str(untrained.directory / "model" / "vocab.txt"))
 
 
 def test_the_vocabulary_of_records_is_known_where_its_file_is_another(untrained, tiny_model):

@@ -220,7 +220,7 @@ def _check_one(manifests):
     """Raises a ValueError if the manifests name different vocabularies, or different values of a setting of
     the tokenizer. `manifests` is a list of (path, manifest)."""
     for where, manifest in manifests[1:]:
-        for name in ("vocabulary", "do_lower_case", "strip_accents", "keep_chinese"):
+        for name in ("vocabulary", "marker_tokens", "do_lower_case", "strip_accents", "keep_chinese"):
             if manifest["settings"].get(name) != manifests[0][1]["settings"].get(name):
                 raise ValueError(f"According to {manifests[0][0]} and {where}, the records were written with "
                                  f"two different values of {name}. Train only on records with the same "
