@@ -19,15 +19,14 @@ The next command uses a GLUE task and a published model:
 from bertlib.commands import common_flags, devices, launch
 
 from absl import flags
+import numpy as np
 
-from bertlib.runs import registry
-from bertlib.tasks import driver
-from bertlib.tasks.classification import classification_task, task_module
+from bertlib.data import example_encoding, input_pipeline
+from bertlib.tasks import driver, head
+from bertlib.tasks.classification import classification_flags, classification_task, task_module
 from bertlib.tasks.classification.classification_head import (  # noqa: F401  public names of this script
     create_model,
-    file_based_input_fn_builder,
     head_shapes,
-    input_fn_builder,
     metric_fn,
     model_fn_builder,
 )
@@ -53,9 +52,45 @@ from bertlib.tasks.classification.classifier_data import (  # noqa: F401  public
 FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
 
 
-ENTRIES = registry.find_flags("run_classifier")
+ENTRIES = classification_flags.RUN_CLASSIFIER
 
 common_flags.define(ENTRIES)
+
+
+def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim_padding=False,
+                                target=None):
+    """Returns an input_fn that reads a TFRecord file of `file_based_convert_examples_to_features`.
+
+    Args:
+      input_file: the file.
+      seq_length: sequence length with which the file was written.
+      is_training: whether to shuffle and repeat the examples.
+      drop_remainder: whether to drop the last batch if it is smaller than the other batches.
+      trim_padding: whether to sort examples by length and trim each batch to its longest sequence; see
+        `input_pipeline.record_dataset`.
+      target: see `classifier_features.feature_fields`.
+    """
+    return head.input_fn_builder(input_file, feature_fields(seq_length, target), is_training,
+                                 drop_remainder, example_encoding.SEQUENCES if trim_padding else ())
+
+
+def input_fn_builder(features, seq_length, is_training, drop_remainder):
+    """Returns an input_fn over `InputFeatures` in memory; see `file_based_input_fn_builder`."""
+    labels = [feature.label_id for feature in features]
+    arrays = {
+        **{name: np.array([getattr(feature, name) for feature in features], np.int32).reshape(-1, seq_length)
+           for name in example_encoding.SEQUENCES},
+        "label_ids": np.array(labels, np.float32 if any(isinstance(label, float) for label in labels)
+                              else np.int32),
+        # Features of an own class may lack this attribute.
+        "is_real_example": np.array([getattr(feature, "is_real_example", True) for feature in features],
+                                    np.int32),
+    }
+
+    def input_fn(params):
+        batch = input_pipeline.training_batch(params) if is_training else params["batch_size"]
+        return input_pipeline.array_dataset(arrays, batch, drop_remainder)
+    return input_fn
 
 
 def main(_):

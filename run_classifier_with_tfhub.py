@@ -15,14 +15,18 @@ from absl import flags
 
 from bertlib.checkpoints import hub_module
 from bertlib.estimator import estimator
-from bertlib.runs import registry
 from bertlib.tasks import driver, head, hub_encoder
-from bertlib.tasks.classification import classification_head, hub_classification, task_module
+from bertlib.tasks.classification import (
+    classification_flags,
+    classification_head,
+    hub_classification,
+    task_module,
+)
 import tokenization
 
 FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
 
-ENTRIES = registry.find_flags("run_classifier_with_tfhub")
+ENTRIES = classification_flags.RUN_CLASSIFIER_WITH_TFHUB
 
 common_flags.define(ENTRIES)
 

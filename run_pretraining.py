@@ -17,8 +17,8 @@ from bertlib.commands import common_flags, devices, launch
 
 from absl import flags
 
-from bertlib.runs import registry
 from bertlib.tasks import driver
+from bertlib.tasks.pretraining import pretraining_flags
 from bertlib.tasks.pretraining import task as pretraining
 from bertlib.tasks.pretraining.pretraining_head import (  # noqa: F401  public names of this script
     BATCH_TOTALS,
@@ -33,7 +33,7 @@ from bertlib.tasks.pretraining.pretraining_head import (  # noqa: F401  public n
 )
 
 FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
-ENTRIES = registry.find_flags("run_pretraining")
+ENTRIES = pretraining_flags.RUN_PRETRAINING
 
 common_flags.define(ENTRIES)
 

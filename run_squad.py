@@ -16,8 +16,9 @@ from bertlib.commands import common_flags, devices, launch
 
 from absl import flags
 
-from bertlib.runs import checks, model_config, registry
+from bertlib.runs import checks, model_config
 from bertlib.tasks import driver
+from bertlib.tasks.squad import squad_flags
 from bertlib.tasks.squad import task as question_answering
 from bertlib.tasks.squad.squad_answers import (  # noqa: F401  public names of this script
     RawResult,
@@ -48,7 +49,7 @@ from bertlib.tasks.squad.squad_head import (  # noqa: F401  public names of this
 
 FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
 
-ENTRIES = registry.find_flags("run_squad")
+ENTRIES = squad_flags.RUN_SQUAD
 
 common_flags.define(ENTRIES)
 

@@ -12,11 +12,11 @@ in CoNLL columns:
 
 from bertlib.commands import common_flags, devices
 
-from bertlib.runs import registry
 from bertlib.tasks import driver
+from bertlib.tasks.tagging import tagging_flags
 from bertlib.tasks.tagging.task import Tagging
 
-ENTRIES = registry.find_flags("run_ner")
+ENTRIES = tagging_flags.RUN_NER
 
 
 def main(_):

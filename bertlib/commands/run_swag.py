@@ -12,11 +12,11 @@ This command trains and evaluates the installed model on the sample data. The ne
 
 from bertlib.commands import common_flags, devices
 
-from bertlib.runs import registry
 from bertlib.tasks import driver
+from bertlib.tasks.classification import choice_flags
 from bertlib.tasks.classification.choice_task import MultipleChoice
 
-ENTRIES = registry.find_flags("run_swag")
+ENTRIES = choice_flags.RUN_SWAG
 
 
 def main(_):

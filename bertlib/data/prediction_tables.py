@@ -11,7 +11,7 @@ class Table(NamedTuple):
 
     Attributes:
       path: path of the file.
-      target: class of the target, see `bertlib.tasks.target`.
+      target: the target, see `bertlib.tasks.target`.
       task: name of the task.
       labels: list of str, in the order of the model's outputs; empty if the task has no labels.
       rows: list of {column: text}. In a table of JSON Lines, a value may also be a number or a list.

@@ -86,7 +86,7 @@ def find_entries(name, target, command=None):
     """Returns the entries in the table of flags for a recorded setting, a list; see `registry.find_flag`.
 
     Some settings are not flags: the command has found their values from the data, or has counted all
-    replicas. `target` is a class in `bertlib.runs.registry.TARGETS`.
+    replicas. `target` is a `bertlib.tasks.target.Target`.
     """
     more = [entry for entry in (_NUM_REPLICAS, *target.more_settings) if entry.name == name]
     return more or registry.find_flag(name, command)

@@ -7,34 +7,40 @@ one kind of answers; a pre-trained model fills in masked words, and each model c
 """
 
 import functools
-import importlib
 
-# The tables of all tasks. A value is the full name of a class or constant, such as
-# "bertlib.tasks.squad.squad_target.Spans"; its module is imported when it is used for the first time.
-TARGETS = {}  # {name of a target: its class}
-ANSWERS = {}  # {task of predict.py, export.py and serve.py: the class of its answers}
-COMMANDS = {}  # {command that trains: its entries in the table of flags, in the order of --help}
+# The tables of all tasks. The value for a name is a function without arguments.
+TARGETS = {}  # {name of a target: function that returns the target}
+ANSWERS = {}  # {task of predict.py, export.py and serve.py: function that returns the class of its answers}
+COMMANDS = {}  # {command that trains: function that returns its flags, in the order of --help}
+
+
+def register(table, name):
+    """Returns a decorator that adds a function to a table. The function is called at most once."""
+    def add(function):
+        table[name] = functools.cache(function)
+        return table[name]
+    return add
 
 
 def find_target(name):
-    """Returns the class of a target, see `bertlib.tasks.target`. `name` is one of `TARGETS`."""
-    return load(TARGETS[name])
+    """Returns a target, see `bertlib.tasks.target`. It knows no labels. `name` is one of `TARGETS`."""
+    return TARGETS[name]()
 
 
 def find_targets():
-    """Returns the list of the classes of all targets."""
+    """Returns the list of all targets."""
     return list(map(find_target, TARGETS))
 
 
 def find_answers(task):
     """Returns the class of the answers of a task, see `bertlib.tasks.answers`. `task` is one of `ANSWERS`."""
-    return load(ANSWERS[task])
+    return ANSWERS[task]()
 
 
 def find_flags(command):
     """Returns the flags of a command that trains, a tuple of entries; see `bertlib.runs.entries`.
     `command` is one of `COMMANDS`."""
-    return load(COMMANDS[command])
+    return COMMANDS[command]()
 
 
 @functools.cache
@@ -59,9 +65,3 @@ def find_flag(name, command=None):
 def is_path(name):
     """Returns whether the value of a flag is a path."""
     return any(entry.is_path for entry in find_flag(name))
-
-
-def load(name):
-    """Returns a class or constant, such as "bertlib.tasks.tagging.tagging_target.Tags"."""
-    module, _, attribute = name.rpartition(".")
-    return getattr(importlib.import_module(module), attribute)

@@ -4,8 +4,8 @@ from bertlib.runs import registry
 
 
 class Target:
-    """Base class of the targets. The attributes and methods below belong to the class, because records, files
-    and checkpoints are described by the name of a target alone. A target with labels also has objects.
+    """Base class of the targets. A target is always an object: `registry.find_target` returns one that knows
+    no labels, and the task of a run makes one that knows the labels of its model.
 
     Attributes:
       name: name of the target in run.json, one of `registry.TARGETS`.
@@ -17,8 +17,8 @@ class Target:
       variables: names of the variables of the head; () for the linear layer that several targets share.
       optional_variables: names of variables that the head may have in addition, and no other head has.
       is_pretraining: whether models are only pre-trained for this target.
-      labels: list of str, the labels in the order of the outputs; None if there are none, or if only an
-        object of the class knows them. `size` is the number of outputs of the head, in the same way.
+      labels: list of str, the labels in the order of the outputs; None or empty if this object knows none.
+      size: number of outputs of the head; None if this object does not know it.
       problem_type: "problem_type" in Hugging Face's configurations, or None.
       architecture: class of Hugging Face's models with such a head, or None.
       usual_answers: the task of `answers` for which a model is used by default.
@@ -28,55 +28,46 @@ class Target:
       answer_separator: the text between several right answers in a table of predictions; None for the value
         of --label_separator.
       planned: name of the task in plan_memory.py, or None.
-      head_class: class of the head, such as "bertlib.tasks.squad.squad_head.Span".
     """
 
     name = title = problem_type = architecture = fractions = planned = None
     noun = "head"
     has_labels = is_score = is_multilabel = is_pretraining = False
     variables = optional_variables = more_settings = ()
-    usual_answers = labels = size = None
-    answer_separator = head_class = None
+    usual_answers = labels = size = answer_separator = None
 
     # --- The model
 
-    @classmethod
-    def answers(cls):
+    def answers(self):
         """Returns the class of the answers with the name `usual_answers`."""
-        return registry.find_answers(cls.usual_answers)
+        return registry.find_answers(self.usual_answers)
 
-    @classmethod
-    def create_head(cls, *arguments):
+    def create_head(self):
         """Returns the head, see `bertlib.tasks.head`. Its module is imported here, because it loads
-        TensorFlow."""
-        return registry.load(cls.head_class)(*arguments)
+        TensorFlow. The method of a subclass may have arguments."""
+        raise NotImplementedError
 
-    @classmethod
-    def planned_model(cls):
+    def planned_model(self):
         """Returns the model that plan_memory.py simulates: (head, function that takes the sequence length and
         returns the `input_pipeline.Field`s)."""
         raise NotImplementedError
 
     # --- Tables of predictions
 
-    @classmethod
-    def may_lack_label(cls, row):
+    def may_lack_label(self, row):
         """Returns whether a row may have an empty label. `row` is the first row of a table."""
         return False
 
-    @classmethod
-    def compared_label(cls, value, table):
+    def compared_label(self, value, table):
         """Returns a label of a `prediction_tables.Table` as text, so that equal labels have equal texts.
         Returns None if the value needs no special form."""
         return
 
-    @classmethod
-    def score_table(cls, table):
+    def score_table(self, table):
         """Returns the `prediction_tables.Scored` of a table of predictions."""
         raise NotImplementedError
 
-    @classmethod
-    def describe_metric(cls, name, labels):
+    def describe_metric(self, name, labels):
         """Returns the meaning of a metric (str) if it depends on the labels of the model, otherwise None. Two
         values of the metric can be compared only if their meanings are the same.
 

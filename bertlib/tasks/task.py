@@ -40,7 +40,7 @@ class Task(abc.ABC):
 
     # File name of the command, such as "run_squad.py".
     command: str
-    # What the model predicts: a class or an object of `bertlib.tasks.target.Target`.
+    # What the model predicts: a `bertlib.tasks.target.Target`.
     target: Any
     # {split: name of its TFRecord file of features}. That of "train" is written to --output_dir, all others
     # are written to --results_dir. A task whose data are features already writes no files.

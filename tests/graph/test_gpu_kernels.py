@@ -53,7 +53,7 @@ HEADS = {
                    functools.partial(
                        classifier_data.feature_fields, target=text_targets.MultiLabel(["a", "b"])), ()),
     "regression": (classification_head.Regressor(), functools.partial(
-        classifier_data.feature_fields, target=text_targets.Score), ()),
+        classifier_data.feature_fields, target=text_targets.Score()), ()),
     "squad": (squad_head.Span(), functools.partial(squad_data.feature_fields, is_training=True), ()),
     "tagger": (tagging_head.Tagger(5), tagging_data.feature_fields, tagging_head.BATCH_TOTALS),
     "crf": (tagging_head.Tagger(5, use_crf=True), tagging_data.feature_fields, tagging_head.BATCH_TOTALS),

@@ -12,6 +12,7 @@ from bertlib.estimator import estimator
 from bertlib.tasks import head
 from bertlib.tasks.classification import classification_head, classifier_features, text_targets
 import modeling
+import run_classifier
 
 NAMES = ["blue", "green", "red"]
 WEIGHTS, SMOOTHING = [0.5, 1.25, 2.0], 0.1
@@ -94,11 +95,11 @@ def test_labels_are_read_from_files_as_they_were_written(target, labels, expecte
                 for index, label in enumerate(labels)]
     path = str(tmp_path / "eval.tf_record")
     classifier_features.file_based_convert_examples_to_features(examples, target, 8, WordTokenizer(), path)
-    input_fn = classification_head.file_based_input_fn_builder(path, 8, False, False, target=target)
+    input_fn = run_classifier.file_based_input_fn_builder(path, 8, False, False, target=target)
     batches = [tf.data.make_one_shot_iterator(input_fn({"batch_size": 3})).get_next()]
     if target.is_score:
         features = classifier_features.convert_examples_to_features(examples, None, 8, WordTokenizer())
-        input_fn = classification_head.input_fn_builder(features, 8, False, False)
+        input_fn = run_classifier.input_fn_builder(features, 8, False, False)
         batches.append(tf.data.make_one_shot_iterator(input_fn({"batch_size": 3})).get_next())
     with tf.Session() as session:
         assert all(batch["label_ids"].tolist() == expected for batch in session.run(batches))
@@ -109,7 +110,7 @@ def test_labels_are_read_from_files_as_they_were_written(target, labels, expecte
 
 def test_features_of_an_own_class_need_no_is_real_example(graph):
     features = [types.SimpleNamespace(input_ids=[1, 2], input_mask=[1, 1], segment_ids=[0, 0], label_id=0)]
-    dataset = classification_head.input_fn_builder(features * 2, 2, False, False)({"batch_size": 2})
+    dataset = run_classifier.input_fn_builder(features * 2, 2, False, False)({"batch_size": 2})
     with tf.Session() as session:
         batch = session.run(tf.data.make_one_shot_iterator(dataset).get_next())
     assert batch["is_real_example"].tolist() == [1, 1]

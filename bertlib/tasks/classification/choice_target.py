@@ -15,17 +15,19 @@ class Endings(Target):
     name = usual_answers = "multiple_choice"
     title, planned = "multiple choice", "swag"
     variables = ("cls/multiple_choice/output_weights",)
-    architecture, head_class = "BertForMultipleChoice", "bertlib.tasks.classification.choice_head.Choice"
+    architecture = "BertForMultipleChoice"
     fractions = "eval_accuracy"
     more_settings = (entries.Integer("num_choices", 4, "", least=choice_data.MIN_CHOICES,
                                      most=choice_data.MAX_CHOICES),)
 
-    @classmethod
-    def planned_model(cls):
-        return cls.create_head(choice_data.SWAG_CHOICES), choice_data.feature_fields
+    def create_head(self, num_choices=1):
+        from bertlib.tasks.classification import choice_head
+        return choice_head.Choice(num_choices)
 
-    @classmethod
-    def score_table(cls, table):
+    def planned_model(self):
+        return self.create_head(choice_data.SWAG_CHOICES), choice_data.feature_fields
+
+    def score_table(self, table):
         # A label is only the position of the right ending in the list of endings. So metrics that are
         # computed for each label, such as F1, have no meaning.
         is_right = np.array([str(row["label"]) == str(row["prediction"]) for row in table.rows])
@@ -46,7 +48,7 @@ class ChosenEnding(answers.Answers):
 
     @property
     def head(self):
-        return Endings.create_head()
+        return self.model.target.create_head()
 
     def windows(self, *texts, **by_name):
         names = self.fields[:len(texts)]

@@ -68,7 +68,7 @@ class MultipleChoice(task.Task):
 
     # --- The model
 
-    target = choice_target.Endings
+    target = choice_target.Endings()
 
     def create_head(self):
         return self.target.create_head(choice_data.count_endings(self._first_file))

@@ -1,12 +1,9 @@
 """Classifies texts or pairs of texts: BERT with a linear layer on the pooled output."""
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.data import example_encoding, input_pipeline
 from bertlib.estimator import estimator
 from bertlib.tasks import head
-from bertlib.tasks.classification.classifier_data import feature_fields
 import modeling
 
 # --- Model -----------------------------------------------------------------------------------------------
@@ -226,42 +223,3 @@ def metric_fn(per_example_loss, label_ids, logits, weights):
     predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)
     return {"eval_accuracy": tf.metrics.accuracy(label_ids, predictions, weights),
             "eval_loss": tf.metrics.mean(per_example_loss, weights)}
-
-
-# --- Input -----------------------------------------------------------------------------------------------
-
-
-def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim_padding=False,
-                                target=None):
-    """Returns an input_fn that reads a TFRecord file of `file_based_convert_examples_to_features`.
-
-    Args:
-      input_file: the file.
-      seq_length: sequence length with which the file was written.
-      is_training: whether to shuffle and repeat the examples.
-      drop_remainder: whether to drop the last batch if it is smaller than the other batches.
-      trim_padding: whether to sort examples by length and trim each batch to its longest sequence; see
-        `input_pipeline.record_dataset`.
-      target: see `classifier_features.feature_fields`.
-    """
-    return head.input_fn_builder(input_file, feature_fields(seq_length, target), is_training,
-                                 drop_remainder, example_encoding.SEQUENCES if trim_padding else ())
-
-
-def input_fn_builder(features, seq_length, is_training, drop_remainder):
-    """Returns an input_fn over `InputFeatures` in memory; see `file_based_input_fn_builder`."""
-    labels = [feature.label_id for feature in features]
-    arrays = {
-        **{name: np.array([getattr(feature, name) for feature in features], np.int32).reshape(-1, seq_length)
-           for name in example_encoding.SEQUENCES},
-        "label_ids": np.array(labels, np.float32 if any(isinstance(label, float) for label in labels)
-                              else np.int32),
-        # Features of an own class may lack this attribute.
-        "is_real_example": np.array([getattr(feature, "is_real_example", True) for feature in features],
-                                    np.int32),
-    }
-
-    def input_fn(params):
-        batch = input_pipeline.training_batch(params) if is_training else params["batch_size"]
-        return input_pipeline.array_dataset(arrays, batch, drop_remainder)
-    return input_fn

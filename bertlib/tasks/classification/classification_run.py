@@ -222,15 +222,15 @@ def _check_processor(processor):
     if processor.task_type not in TASK_TYPES:
         raise ValueError(f"{name}.task_type is {processor.task_type!r}. It must be one of "
                          f"{', '.join(TASK_TYPES)}.")
-    target_class = registry.find_target(processor.task_type)
-    if processor.metrics == DataProcessor.metrics and target_class.name != DataProcessor.task_type:
-        processor.metrics = tuple(target_class.metric_names)[:2]
-    unknown = [metric for metric in processor.metrics if metric not in target_class.metric_names]
+    target = registry.find_target(processor.task_type)
+    if processor.metrics == DataProcessor.metrics and target.name != DataProcessor.task_type:
+        processor.metrics = tuple(target.metric_names)[:2]
+    unknown = [metric for metric in processor.metrics if metric not in target.metric_names]
     if unknown:
         raise ValueError(f"{name}.metrics contains {', '.join(unknown)}, but the task type "
-                         f"{target_class.name} has only these metrics: "
-                         f"{', '.join(target_class.metric_names)}. Declare only metrics from this list.")
-    if target_class.is_score:
+                         f"{target.name} has only these metrics: "
+                         f"{', '.join(target.metric_names)}. Declare only metrics from this list.")
+    if target.is_score:
         return
     labels = ()
     with contextlib.suppress(NotImplementedError):

@@ -69,8 +69,8 @@ class Classification(task.Task):
             raise ValueError(f"--xnli_language={settings.xnli_language}: this flag is only for the task "
                              "XNLI. Leave the flag out.")
         if not self.own_data:
-            self.target = registry.find_target(self.processor.task_type).of_flags(settings,
-                                                                          self.processor.get_labels())
+            self.target = registry.find_target(self.processor.task_type).for_run(
+                settings, self.processor.get_labels())
 
     # --- Files and data
 

@@ -46,9 +46,9 @@ class OwnData(classifier_data.DataProcessor):
         self._record = settings.evaluated_training and settings.evaluated_training.record
         recorded_flags.inherit(settings, *classification_run.TASK_TYPES,
                                without=("task_name", "dev_fraction"))
-        target_class = registry.find_target(settings.task_type)
-        self.task_type, self.metrics = target_class.name, tuple(target_class.metric_names)[:2]
-        _check_flags(settings, target_class)
+        target = registry.find_target(settings.task_type)
+        self.task_type, self.metrics = target.name, tuple(target.metric_names)[:2]
+        _check_flags(settings, target)
 
     # --- Reading
 
@@ -59,12 +59,12 @@ class OwnData(classifier_data.DataProcessor):
         Raises:
           ValueError, OSError: a file cannot be used, or the labels are unknown.
         """
-        settings, target_class = self._settings, registry.find_target(self.task_type)
+        settings, target = self._settings, registry.find_target(self.task_type)
         settings.mapped_labels = self._read_label_map() or {}
         reader = row_examples.ExampleReader(
             self.task_type, settings.get, recorded_flags.columns_by_name(settings), settings.skip_bad_lines)
-        labels = self._read_files(reader, target_class.is_score)
-        self.target = target_class.of_flags(settings, labels)
+        labels = self._read_files(reader, target.is_score)
+        self.target = target.for_run(settings, labels)
         self.skipped = reader.skipped
         self.dialects = {split: file.dialect for split, file in self._files.items()}
         for split, file in self._files.items():
@@ -241,23 +241,23 @@ def _has_file(settings, split):
     return bool(getattr(settings, f"{split}_file"))
 
 
-def _check_flags(settings, target_class):
-    """Raises a ValueError if flags exclude each other. `target_class` is the class of the target."""
+def _check_flags(settings, target):
+    """Raises a ValueError if flags exclude each other. `target` knows no labels."""
     arguments = columns.column_arguments(settings.get, recorded_flags.columns_by_name(settings))
     text, label = arguments["text"], arguments["label"] or ()
     if settings.data_dir is not None:
         raise ValueError(f"--data_dir={settings.data_dir} is for the known tasks. For your own files, pass "
                          "--train_file, --dev_file and --test_file instead.")
     for name in ("label_file", "label_map"):
-        if getattr(settings, name) and target_class.is_score:
+        if getattr(settings, name) and target.is_score:
             raise ValueError(f"--{name}: a regression predicts numbers and has no labels. Leave the flag "
                              "out.")
     if len(text or ()) > 2:
         raise ValueError(f"--text_column={settings.text_column} names {len(text)} columns, but an "
                          "example has only one or two texts. Name one or two columns.")
-    if len(label) > 1 and not target_class.is_multilabel:
+    if len(label) > 1 and not target.is_multilabel:
         raise ValueError(f"--label_column={settings.label_column} names several columns, but this run has "
-                         f"--task_type={target_class.name}. Name one column, or pass --task_type=multilabel.")
+                         f"--task_type={target.name}. Name one column, or pass --task_type=multilabel.")
     named = [path for [path] in split_data.list_files(settings).values()]
     if (settings.is_given("delimiter") and arguments["delimiter"] not in (None, "\t")
             and all(tables.format_from_name(path) == "tsv" for path in named)):

@@ -1,6 +1,5 @@
 """How models for texts answer: with a label, a score, any number of labels, or a vector."""
 
-from bertlib.runs import registry
 from bertlib.tasks import answers, window_pooling
 from bertlib.tasks.classification import (
     classifier_data,
@@ -94,7 +93,7 @@ class _TrainedTexts(Texts):
 
     @property
     def head(self):
-        return self.model.target(self.model.labels).create_head()
+        return self.model.target.with_labels(self.model.labels).create_head()
 
 
 class ChosenLabel(_TrainedTexts):
@@ -143,7 +142,8 @@ class TextVector(Texts):
 
     @property
     def head(self):
-        return registry.load("bertlib.tasks.classification.feature_extraction.VectorsHead")()
+        from bertlib.tasks.classification import feature_extraction
+        return feature_extraction.VectorsHead()
 
 
 def _read_rows(model, path):

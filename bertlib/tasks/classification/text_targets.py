@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from bertlib.data import example_encoding, prediction_rows
-from bertlib.runs import entries, registry
+from bertlib.runs import entries
 from bertlib.tasks.classification import classification_metrics
 from bertlib.tasks.target import Target
 
@@ -21,13 +21,14 @@ MAX_SCORE = 3.4e38  # slightly below the largest float32, because scores are sto
 
 
 class TextTarget(Target):
-    """Base class of the targets of texts. An object of a subclass describes the predictions of one model.
+    """Base class of the targets of texts.
 
     In the methods, a `prediction` is the output of the head for one example. `labels` and `outputs` are
     arrays with a row for each example: the values of the field `field`, and the outputs of the head.
 
     Attributes:
-      labels: list of str, the labels in the order of the outputs; None for a score.
+      labels: list of str, the labels in the order of the outputs; empty if this object knows none. None for a
+        score.
       size: number of outputs of the head.
       field: the `example_encoding.Field` "label_ids" of stored features. It contains the label.
       padding_label: value of this field in padding rows.
@@ -46,8 +47,11 @@ class TextTarget(Target):
     threshold, separator, takes_class_weights = None, ",", False
     more_settings = (entries.TextMap("mapped_labels", None, ""),)
 
-    @classmethod
-    def of_flags(cls, settings, labels):
+    def with_labels(self, labels):
+        """Returns the target of a model with these labels, a list of str; None for a score."""
+        return type(self)(labels)
+
+    def for_run(self, settings, labels):
         """Returns the target of a run.
 
         Args:
@@ -60,11 +64,8 @@ class TextTarget(Target):
         """
         for name in filter(settings.is_given, ("threshold", "label_separator")):
             raise ValueError(f"--{name} is for --task_type=multilabel, but this run has "
-                             f"--task_type={cls.name}. Leave --{name} out.")
-        return cls(labels)
-
-    def create_head(self, *arguments):
-        return registry.load(self.head_class)(self.size, *arguments)
+                             f"--task_type={self.name}. Leave --{name} out.")
+        return self.with_labels(labels)
 
     # --- Labels and answers
 
@@ -124,7 +125,6 @@ class SingleLabel(TextTarget):
     name = usual_answers = "classification"
     title, noun, planned = "a classifier", "classifier", "classifier"
     problem_type = "single_label_classification"
-    head_class = "bertlib.tasks.classification.classification_head.Classifier"
     has_labels = takes_class_weights = True
     fractions = "eval_(accuracy|f1|matthews)"
     constant_answer = "most_frequent_label"
@@ -133,10 +133,14 @@ class SingleLabel(TextTarget):
     padding_label = 0
     output = "probabilities"
 
-    def __init__(self, labels):
+    def __init__(self, labels=()):
         self.labels = list(labels)
         self.size = len(self.labels)
         self._ids = {label: index for index, label in enumerate(self.labels)}
+
+    def create_head(self, *loss_options):
+        from bertlib.tasks.classification import classification_head
+        return classification_head.Classifier(self.size, *loss_options)
 
     @property
     def default_label(self):
@@ -172,20 +176,17 @@ class SingleLabel(TextTarget):
         second = self.labels[1]
         return self.metric_names if second == "1" else {**self.metric_names, "f1": f"F1 of {second}"}
 
-    @classmethod
-    def planned_model(cls):
-        target = cls(["0", "1"])
+    def planned_model(self):
+        target = self.with_labels(["0", "1"])
         fields = functools.partial(feature_fields, target=target)
         return target.create_head(), fields
 
-    @classmethod
-    def describe_metric(cls, name, labels):
+    def describe_metric(self, name, labels):
         if name == "eval_f1" and len(labels) == 2:
             return f"the F1 of {labels[1]}"
         return _mean_of_labels(labels) if name == "eval_f1" else None
 
-    @classmethod
-    def score_table(cls, table):
+    def score_table(self, table):
         right, predicted = table.label_ids("label"), table.label_ids("prediction")
         return classification_metrics.scored(
             classification_metrics.class_functions(right, predicted, len(table.labels)), right,
@@ -197,7 +198,6 @@ class Score(TextTarget):
 
     name = usual_answers = "regression"
     title, problem_type, is_score = "a regression", "regression", True
-    head_class = "bertlib.tasks.classification.classification_head.Regressor"
     fractions = "eval_(pearson|spearman)"
     constant_answer = "mean_score"
     metric_names = {"pearson": "Pearson", "spearman": "Spearman"}
@@ -209,6 +209,10 @@ class Score(TextTarget):
 
     def __init__(self, labels=None):
         """Creates a target. A score has no labels."""
+
+    def create_head(self):
+        from bertlib.tasks.classification import classification_head
+        return classification_head.Regressor()
 
     def encode_label(self, label):
         try:
@@ -237,14 +241,12 @@ class Score(TextTarget):
     def row_answer(self, prediction):
         return prediction_rows.shortest(prediction), None
 
-    @classmethod
-    def compared_label(cls, value, table):
+    def compared_label(self, value, table):
         with contextlib.suppress(TypeError, ValueError):
             return repr(float(value))
         return None
 
-    @classmethod
-    def score_table(cls, table):
+    def score_table(self, table):
         right = table.numbers("label")
         return classification_metrics.scored(
             classification_metrics.number_functions(right, table.numbers("prediction")), right)
@@ -257,14 +259,13 @@ class MultiLabel(TextTarget):
     name = usual_answers = "multilabel"
     title, problem_type = "a multi-label classifier", "multi_label_classification"
     has_labels = is_multilabel = True
-    head_class = "bertlib.tasks.classification.classification_head.MultilabelClassifier"
     fractions = "eval_(f1_micro|f1_macro|auc(_.*)?)"
     constant_answer = "most_frequent_labels"
     metric_names = {"f1_micro": "micro F1", "f1_macro": "macro F1"}
     output = "probabilities"
     default_label = ()
 
-    def __init__(self, labels, threshold=0.5, separator=","):
+    def __init__(self, labels=(), threshold=0.5, separator=","):
         """Creates a target.
 
         Args:
@@ -278,13 +279,16 @@ class MultiLabel(TextTarget):
         self.threshold, self.separator = threshold, separator
         self._ids = {label: index for index, label in enumerate(self.labels)}
 
-    @classmethod
-    def of_flags(cls, settings, labels):
+    def create_head(self):
+        from bertlib.tasks.classification import classification_head
+        return classification_head.MultilabelClassifier(self.size)
+
+    def for_run(self, settings, labels):
         for label in labels:
             if settings.label_separator in label:
                 raise ValueError(f"the label {label!r:.80} contains {settings.label_separator!r}, which "
                                  "separates labels. Pass another --label_separator.")
-        return cls(labels, settings.threshold, settings.label_separator)
+        return MultiLabel(labels, settings.threshold, settings.label_separator)
 
     @property
     def padding_label(self):
@@ -332,20 +336,16 @@ class MultiLabel(TextTarget):
     def row_answer(self, prediction):
         return self.predicted_labels(prediction), super().row_answer(prediction)[1]
 
-    @classmethod
-    def may_lack_label(cls, row):
+    def may_lack_label(self, row):
         return True
 
-    @classmethod
-    def compared_label(cls, value, table):
+    def compared_label(self, value, table):
         return ", ".join(sorted(_members(value, table)))
 
-    @classmethod
-    def describe_metric(cls, name, labels):
+    def describe_metric(self, name, labels):
         return _mean_of_labels(labels) if name == "eval_f1_macro" else None
 
-    @classmethod
-    def score_table(cls, table):
+    def score_table(self, table):
         right, predicted = (_read_sets(table, name) for name in ("label", "prediction"))
         return classification_metrics.scored(classification_metrics.set_functions(right, predicted), right,
                                              (right == predicted).all(1).tolist())
@@ -364,7 +364,7 @@ def feature_fields(seq_length, target=None):
     """
     return [
         *example_encoding.token_fields((seq_length,)),
-        (target or SingleLabel).field,
+        (target or SingleLabel()).field,
         example_encoding.Field("is_real_example", "int64", (), (0, 1)),
     ]
 

@@ -1,7 +1,6 @@
 """What a pre-training predicts: masked tokens and the next sentence. And how a pre-trained model answers."""
 
 from bertlib.data import example_encoding
-from bertlib.runs import registry
 from bertlib.tasks import answers
 from bertlib.tasks.target import Target
 
@@ -15,8 +14,11 @@ class MaskedTokens(Target):
     name, usual_answers = "pre-training", "masked_words"
     title, is_pretraining = "pre-training", True
     variables = ("cls/predictions/output_bias", "cls/seq_relationship/output_weights")
-    head_class = "bertlib.tasks.pretraining.pretraining_head.PretrainingHead"
     fractions = "(masked_lm|next_sentence)_(accuracy|baseline)"
+
+    def create_head(self):
+        from bertlib.tasks.pretraining import pretraining_head
+        return pretraining_head.PretrainingHead()
 
 
 class MaskedWords(answers.Answers):
@@ -28,8 +30,8 @@ class MaskedWords(answers.Answers):
 
     @property
     def head(self):
-        return registry.load("bertlib.tasks.pretraining.pretraining_head.MaskedWordsHead")(
-            _NUM_WORDS, self.model.tokenizer.inv_vocab)
+        from bertlib.tasks.pretraining import pretraining_head
+        return pretraining_head.MaskedWordsHead(_NUM_WORDS, self.model.tokenizer.inv_vocab)
 
     def windows(self, text):
         parts, tokenizer = answers.text("text", text).split(_MASK), self.model.tokenizer

@@ -117,7 +117,7 @@ class Pretraining(task.Task):
 
     # --- The model
 
-    target = pretraining_target.MaskedTokens
+    target = pretraining_target.MaskedTokens()
     position_fields = pretraining_data.POSITIONS
     # Trimming sorts the examples by length. The first --max_eval_steps batches would then contain too many of
     # the long examples.

@@ -20,20 +20,21 @@ class Spans(Target):
     name = usual_answers = "questions"
     title, planned = "question answering", "squad"
     variables = ("cls/squad/output_weights", "cls/squad/output_bias")
-    architecture, head_class = "BertForQuestionAnswering", "bertlib.tasks.squad.squad_head.Span"
+    architecture = "BertForQuestionAnswering"
     answer_separator = prediction_files.ANSWER_SEPARATOR
 
-    @classmethod
-    def planned_model(cls):
-        return cls.create_head(), functools.partial(squad_data.feature_fields, is_training=True)
+    def create_head(self):
+        from bertlib.tasks.squad import squad_head
+        return squad_head.Span()
 
-    @classmethod
-    def may_lack_label(cls, row):
+    def planned_model(self):
+        return self.create_head(), functools.partial(squad_data.feature_fields, is_training=True)
+
+    def may_lack_label(self, row):
         # A question of SQuAD 2.0 without an answer has no label. The scores show that it was evaluated.
         return row.get("f1") not in ("", None)
 
-    @classmethod
-    def score_table(cls, table):
+    def score_table(self, table):
         exact, f1 = table.numbers("exact_match"), table.numbers("f1")
         # The names are those of the published scorers of SQuAD 1.1 and 2.0.
         name = "exact" if str(table.task).endswith("2.0") else "exact_match"
@@ -64,7 +65,7 @@ class SquadQuestions(answers.Answers):
 
     @property
     def head(self):
-        return Spans.create_head()
+        return self.model.target.create_head()
 
     def windows(self, question, context):
         words, offsets = squad_data.split_context(answers.text("context", context))

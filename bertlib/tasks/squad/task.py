@@ -115,7 +115,7 @@ class QuestionAnswering(task.Task):
 
     # --- The model
 
-    target = squad_target.Spans
+    target = squad_target.Spans()
 
     def fields(self, seq_length, split="train"):
         return squad_data.feature_fields(seq_length, is_training=split == "train")

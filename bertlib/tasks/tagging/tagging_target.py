@@ -15,15 +15,18 @@ class Tags(Target):
     name = usual_answers = "tagging"
     title, noun, planned = "a tagger", "tagger", "ner"
     has_labels, optional_variables = True, ("crf/transitions",)
-    architecture, head_class = "BertForTokenClassification", "bertlib.tasks.tagging.tagging_head.Tagger"
+    architecture = "BertForTokenClassification"
     fractions = "eval_(accuracy|((f1|precision|recall)(_.*)?))"
     more_settings = (
         entries.Choice("tag_scheme", tagging_data.SCHEMES[0], tagging_data.SCHEMES, ""),
         entries.Choice("word_splitting", word_splitter.SPACES, word_splitter.SPLITTINGS, ""))
 
-    @classmethod
-    def planned_model(cls):
-        return cls.create_head(9), tagging_data.feature_fields  # the tags of CoNLL-2003
+    def create_head(self, num_tags, use_crf=False):
+        from bertlib.tasks.tagging import tagging_head
+        return tagging_head.Tagger(num_tags, use_crf)
+
+    def planned_model(self):
+        return self.create_head(9), tagging_data.feature_fields  # the tags of CoNLL-2003
 
     score_table = staticmethod(tagging_metrics.score_table)
 
@@ -53,7 +56,7 @@ class TaggedText(answers.Answers):
 
     @property
     def head(self):
-        return Tags.create_head(len(self.model.labels), self.model.setting("crf"))
+        return self.model.target.create_head(len(self.model.labels), self.model.setting("crf"))
 
     def windows(self, text):
         if isinstance(text, list) and all(isinstance(word, str) and tagging_data.split_words(word)

@@ -124,7 +124,7 @@ class Tagging(task.Task):
 
     # --- The model
 
-    target, sequences = tagging_target.Tags, tagging_data.SEQUENCES
+    target, sequences = tagging_target.Tags(), tagging_data.SEQUENCES
 
     def describe_head(self):
         return head_labels.HeadDescription(self.target.name, self.labels, len(self.labels), self.settings.crf)
