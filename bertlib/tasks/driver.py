@@ -82,14 +82,14 @@ def _create_trainable(task, start, schedule_steps):
 
     Args:
       task: see `run`.
-      start: the result of `starting_weights.find`.
+      start: the `starting_weights.StartingWeights`.
       schedule_steps: number of steps of the learning rate's schedule.
     """
     warmup_steps = task.num_warmup_steps()
 
     def build_model_fn(head):
         return task_head.model_fn_builder(
-            head, task.config, start, task.settings.learning_rate, schedule_steps, warmup_steps,
+            head, task.config, start.checkpoint, task.settings.learning_rate, schedule_steps, warmup_steps,
             build_encoder=task.encoder and task.encoder.build)
 
     return training_plan.TrainableModel(task.config, task.head_for_training(), task.fields, build_model_fn,

@@ -1,6 +1,9 @@
 """Finds the weights from which a run starts, changes them as the flags require, and checks that they fit the
 model. `head_labels` compares the head in these weights with the head of the task."""
 
+import enum
+from typing import NamedTuple
+
 from absl import logging
 
 from bertlib.checkpoints import bert_config, checkpoint_formats
@@ -10,15 +13,33 @@ import optimization
 import tokenization
 
 
+class Origin(enum.Enum):
+    """The place that the weights of a run come from."""
+
+    OUTPUT_DIR = "the newest checkpoint in --output_dir, which the Estimator restores"
+    INIT_CHECKPOINT = "--init_checkpoint"
+    ENCODER = "the encoder, which is a hub module with its own weights"
+    RANDOM = "random numbers"
+
+
+class StartingWeights(NamedTuple):
+    """The weights from which a run starts.
+
+    Attributes:
+      origin: an `Origin`.
+      checkpoint: the `checkpoint_formats.Checkpoint` that the model_fn reads, if the origin is
+        `Origin.INIT_CHECKPOINT`. None for all other origins: the model_fn reads no checkpoint.
+    """
+
+    origin: Origin
+    checkpoint: checkpoint_formats.Checkpoint | None = None
+
+
 def find(task):
-    """Returns the weights from which a model starts, after checking that they fit the model.
+    """Returns the `StartingWeights` of a run, after checking that they fit the model.
 
     Args:
       task: a `bertlib.tasks.task.Task`.
-
-    Returns:
-      a `checkpoint_formats.Checkpoint`. It is None if the weights start at random, if the encoder has its own
-      weights, or if the run uses the newest checkpoint in --output_dir, which is also checked here.
 
     Raises:
       ValueError, FileNotFoundError: the checkpoint does not fit, is damaged or is missing, `check_layers`
@@ -30,7 +51,7 @@ def find(task):
     if settings.output_directory.newest:
         encoder_shapes = bert_config.variable_shapes(config) if config else {}
         check_output_checkpoint(settings, {**encoder_shapes, **head_shapes})
-        return None
+        return StartingWeights(Origin.OUTPUT_DIR)
     start = None
     if settings.init_checkpoint:
         from bertlib.tasks import head_labels
@@ -40,14 +61,16 @@ def find(task):
         _check_trained_head(settings, head_shapes, start)
     if start:
         check_fits(start, config, head_shapes)
-    elif config:
-        logging.warning("No --init_checkpoint: the weights start at random.")
-        if settings.freeze_layers or settings.freeze_embeddings:
-            logging.warning("Frozen weights are not trained, so they keep their random values. Pass "
-                            "--init_checkpoint, or leave out --freeze_layers and --freeze_embeddings.")
-    if settings.do_train and settings.reinit_layers:
-        return _without_reinitialized(settings, config, start)
-    return start
+        if settings.do_train and settings.reinit_layers:
+            start = _without_reinitialized(settings, config, start)
+        return StartingWeights(Origin.INIT_CHECKPOINT, start)
+    if not config:
+        return StartingWeights(Origin.ENCODER)
+    logging.warning("No --init_checkpoint: the weights start at random.")
+    if settings.freeze_layers or settings.freeze_embeddings:
+        logging.warning("Frozen weights are not trained, so they keep their random values. Pass "
+                        "--init_checkpoint, or leave out --freeze_layers and --freeze_embeddings.")
+    return StartingWeights(Origin.RANDOM)
 
 
 # --- Changes ---------------------------------------------------------------------------------------------
