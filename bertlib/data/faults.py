@@ -23,6 +23,8 @@ _ENCODING = "bad encoding"
 # An error message lists the first faults of a file, up to this number. Then it lists the first fault of each
 # kind that is not yet listed.
 MAX_LISTED = 20
+# Problems that differ only in the words after these words count as the same problem.
+VALUE = " The value is "
 # The table of skipped lines contains at most this number of characters of a line.
 MAX_TEXT_CHARACTERS = 200
 _COLUMNS = ("file", "line", "kind", "reason", "text")
@@ -149,12 +151,15 @@ class FileFaults:
     def _listed(self, faults):
         """Returns a list of texts for some faults. Each problem occurs once, with the number of the other
         lines of the file that have it, and the first of these lines."""
-        texts = []
-        for problem in dict.fromkeys(fault.problem for fault in faults):
-            first, *others = [str(fault.line) for fault in self.found if fault.problem == problem]
-            more = ", ".join(others[:MAX_LISTED]) + ", …" * (len(others) > MAX_LISTED)
+        texts, groups = [], collections.defaultdict(list)
+        for fault in self.found:
+            groups[fault.problem.partition(VALUE)[0]].append(fault)
+        for problem in dict.fromkeys(fault.problem.partition(VALUE)[0] for fault in faults):
+            first, *others = groups[problem]
+            more = ", ".join(str(fault.line) for fault in others[:MAX_LISTED]) + ", …" * (
+                len(others) > MAX_LISTED)
             same = f" The same problem in other lines ({len(others):,}): {more}" if others else ""
-            texts.append(f"{self._path}:{first}: {problem}{same}")
+            texts.append(f"{self._path}:{first.line}: {first.problem}{same}")
         return texts
 
 

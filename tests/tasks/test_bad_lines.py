@@ -73,11 +73,14 @@ def test_a_header_with_another_delimiter_names_the_flag(header, advice, tmp_path
     assert "a.csv:1: a quote is not closed, or is in the middle" in message and advice in message
 
 
-def test_scores_with_commas_are_one_problem(tmp_path):
-    path = written(tmp_path, "text;score\na;2,2\nb;1,234.5\nc;x\n")
+def test_scores_with_separators_are_one_problem(tmp_path):
+    """In the last row, the space between thousands is a narrow one, as in French."""
+    scores = ["2,2 ", "x", "1,234.5", "1.234,5", "1.234.567", "-1'234", "+1\u202f234,5"]
+    path = written(tmp_path, "text;score\n" + "".join(f"a;{score}\n" for score in scores))
     message = error_of(path, task_type="regression", label=["score"])
-    assert f"{path}:2: the score contains a comma." in message and "such as 2.2 instead of 2,2." in message
-    assert "The same problem in other lines (1): 3\n" in message and "'x' is not a finite number" in message
+    assert f"{path}:2: the score has a decimal comma, or separators between thousands. Write" in message
+    assert "The value is '2,2'. The same problem in other lines (5): 4, 5, 6, 7, 8\n" in message
+    assert f"\n{path}:3: the score 'x' is not a finite number" in message
     skipping = error_of(path, task_type="regression", label=["score"], skip_bad_lines=True)
     assert "Correct the problem of these lines, or check --delimiter, --encoding and" in skipping
 

@@ -1,6 +1,7 @@
 """Reads the user's own examples for classification: texts and labels in columns of CSV, TSV or JSON Lines."""
 
 import collections
+import re
 from typing import NamedTuple
 
 from absl import logging
@@ -285,11 +286,11 @@ class ExampleReader(columns.TextReader):
         text = self.map_label(columns.value_to_text(line, value, what, several).strip())
         if self._target.is_score:
             number = _parse_number(text)
-            if number is None and tables.parse_number(text.replace(",", "")) is not None:
-                raise RowError(line, "the score contains a comma. Remove commas between thousands. Replace a "
-                               "decimal comma by a point, such as 2.2 instead of 2,2. A spreadsheet program "
-                               "does this if you set its decimal separator to a point and save the file "
-                               "again.", "bad score")
+            if number is None and tables.parse_number(re.sub(r"[.,'’\s]", "", text)) is not None:
+                raise RowError(line, "the score has a decimal comma, or separators between thousands. Write "
+                               "1234.5 instead of 1.234,5 or 1,234.5. A spreadsheet program does this if you "
+                               "set its decimal separator to a point, hide separators between thousands and "
+                               f"save the file again.{faults.VALUE}{text!r:.80}.", "bad score")
             if number is None:
                 header = "" if place.names or line > place.line else (
                     " If this is a header row, pass --header=true.")
