@@ -22,7 +22,7 @@ TAKES_PATHS = True
 ENTRIES = entries.section("Comparison", None, [
     entries.Text("metric", None,
                  "Compare only this metric, such as f1. By default, the command compares all metrics of two "
-                 "tables of predictions, or only the first metric of two sweeps."),
+                 "tables of predictions, or only the metric that ranked the runs of two sweeps."),
     entries.Integer("resamples", 9999, "Number of bootstrap resamples.", least=100),
     entries.Integer("seed", 0, "Seed of the bootstrap. The same seed gives the same interval.", least=0),
     entries.Choice("output_format", "text", ["text", "json"], "Format of the answer."),

@@ -42,9 +42,10 @@ def compare(directories, metric=None):
 
     Args:
       directories: the directories of the two sweeps.
-      metric: name of the metric to compare. None: the first score that both sweeps have is compared. A score
-        is a metric for which higher values are better. If the sweeps have no common score, the first metric
-        that both sweeps have is compared, such as a loss.
+      metric: name of the metric to compare. None: the metric by which both sweeps ranked their runs. If they
+        used different metrics, or did not record them, the first score that both sweeps have is compared. A
+        score is a metric for which higher values are better. If the sweeps have no common score, the first
+        metric that both sweeps have is compared, such as a loss.
 
     Returns:
       a dict that can be written as JSON: "metrics" with one entry, "test", and the numbers of runs.
@@ -60,8 +61,12 @@ def compare(directories, metric=None):
         if not any(run.status == sweep_runs.DONE for run in runs):
             raise ValueError(f"{directory} has no finished run: {len(runs)} failed or diverged, and {count} "
                              "have not ended. Wait for the sweep, or run its command again.")
-    name = _choose_metric(metric, [{name for run in runs for name in run.metrics} for runs in ended],
-                          directories)
+    names = [{name for run in runs for name in run.metrics} for runs in ended]
+    ranked_by = {sweep.metric for sweep in sweeps if sweep.metric}
+    if not metric and len(ranked_by) == 1 and ranked_by <= set.intersection(*names):
+        name, = ranked_by
+    else:
+        name = _choose_metric(metric, names, directories)
     used = [_results(sweep, runs, name) for sweep, runs in zip(sweeps, ended)]
     _check_same_evaluation(name, [results[0] for results in used])
     compared = _find_compared(used)

@@ -30,6 +30,7 @@ class SweepDirectory:
     Attributes:
       path: the directory.
       base: {flag: value as text}, the flags of the training command that all runs share.
+      metric: name of the metric by which the runs were ranked last; None if sweep.json does not name it.
     """
 
     def __init__(self, path, script=None, base=None):
@@ -45,7 +46,7 @@ class SweepDirectory:
           ValueError: the directory belongs to a sweep with another training command, or its sweep.json cannot
             be read.
         """
-        self.path, self._script, self._runs = path, script, {}
+        self.path, self._script, self._runs, self.metric = path, script, {}, None
         record = os.path.join(path, RECORD)
         stored = _read_record(record) if files.exists(record) else None
         if script is None:
@@ -54,6 +55,7 @@ class SweepDirectory:
         if stored:
             self._check_command(stored)
             self._runs = {run.name: run for run in map(sweep_runs.Run, stored["runs"])}
+            self.metric = stored.get("metric")
 
     def _check_command(self, stored):
         """Raises a ValueError if the content of sweep.json belongs to another training command."""
@@ -66,14 +68,16 @@ class SweepDirectory:
             raise ValueError(f"--sweep_dir={self.path} contains a sweep with another training command: "
                              f"{'; '.join(changed)}. Pass another --sweep_dir, or the same command.")
 
-    def add(self, runs):
-        """Adds runs to the sweep, and writes sweep.json."""
+    def add(self, runs, metric=None):
+        """Adds runs to the sweep, and writes sweep.json with the name of the metric that ranks the runs."""
+        self.metric = metric or self.metric
         for folder in ("runs", "logs", "rows"):
             files.make_directories(os.path.join(self.path, folder))
         for run in runs:
             self._runs.setdefault(run.name, run)
         content = {"format": _FORMAT, "script": self._script, "flags": self.base,
-                   "working_directory": os.getcwd(), "runs": [run.settings for run in self._runs.values()]}
+                   "working_directory": os.getcwd(), "metric": self.metric,
+                   "runs": [run.settings for run in self._runs.values()]}
         files.write_json(os.path.join(self.path, RECORD), content, indent=2)
 
     @property

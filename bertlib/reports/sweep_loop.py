@@ -58,7 +58,7 @@ def run(sweep, directory, runs):
             recorded_inputs.check_unchanged(map(directory.output_dir, directory.runs))
         else:
             recorded_inputs.check_equal(directory.output_dir(each) for each in runs)
-        directory.add(runs)
+        directory.add(runs, sweep.metric)
         logging.info("%s: %d already ended, %d to go. Results: %s.", terminal.counted(len(runs), "run"),
                      len(runs) - len(missing), len(missing),
                      os.path.join(directory.path, sweep_directory.PAGE))

@@ -338,6 +338,11 @@ def test_settings_and_metrics_of_a_sweep_come_from_its_record():
     assert found["compared"] == {"learning_rate": ["2e-05", "5e-05"]}
     assert found["is_paired"] and found["paired_by"] == ["num_warmup_steps", "log_steps"]
     assert values_of(compare("a", "b")) == {"HasAns_f1": [3.2, 4.225]}
+    sweep_directory.SweepDirectory("a").add([], "eval_mae")
+    for metric, chosen in ((None, "eval_mae"), ("HasAns_f1", "HasAns_f1"), ("eval_mae", "eval_mae")):
+        sweep_directory.SweepDirectory("b").add([], metric)
+        assert list(values_of(compare("a", "b"))) == [chosen]
+    assert list(values_of(compare("a", "b", metric="HasAns_f1"))) == ["HasAns_f1"]
 
     written("c", "5e-05", high, ["no", "no"])
     assert "are not predictions for the same examples" in refused("a", "c")

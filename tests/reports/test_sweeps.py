@@ -183,7 +183,8 @@ def test_runs_with_other_data_are_not_compared(directory, data):
     with pytest.raises(ValueError, match=r"data was changed after sweep/runs/a=0.5 .* and is \w+ now"):
         sweep(["0.5", "0.6"])
     assert starts(directory) == ["0.5"]
-    assert read_json(directory / "sweep" / "sweep.json")["runs"] == [{"a": "0.5"}]
+    stored = read_json(directory / "sweep" / "sweep.json")
+    assert stored["runs"] == [{"a": "0.5"}] and stored["metric"] == "eval_accuracy"
     assert sweep(["0.5"]) == 0  # the run is complete
 
     # The data file changes while the sweep waits for a run.
