@@ -360,7 +360,7 @@ class TextFile:
         self._reader, self._stream, self.path, self._input_format = reader, stream, path, input_format
         self._known, self._ahead = known, ahead
         self.place = self.text_places = None
-        self.dialect = tables.PLAIN
+        self.dialect, self._table = tables.PLAIN, None
 
     def __iter__(self):
         """Yields a `TextRow` for each example as soon as the row has been read. Blank lines at the end are
@@ -373,8 +373,13 @@ class TextFile:
         with tables.name_file_in_errors(self.path):
             yield from self._rows()
 
+    def row_note(self, line):
+        """Returns the note on the line of a row that was yielded; see `tables.Table.row_note`."""
+        return self._table.row_note(line)
+
     def _rows(self):
-        table = tables.Table(self._stream, self._input_format, self._reader.delimiter, self._reader.encoding)
+        table = self._table = tables.Table(self._stream, self._input_format, self._reader.delimiter,
+                                           self._reader.encoding)
         self.dialect = table.dialect
         rows, without_texts = _drop_last_blanks(table), []
         for line, row in rows:

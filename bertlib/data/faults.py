@@ -15,7 +15,7 @@ from typing import NamedTuple
 from absl import logging
 
 from bertlib.data import prediction_files
-from bertlib.data.tables import PLAIN
+from bertlib.data.tables import PLAIN, ROW
 
 # A fault of this kind ends the reading of a file: the rest of the file cannot be read with certainty.
 _LAST = "unclosed quote"
@@ -56,7 +56,10 @@ class FileFaults:
     Attributes:
       found: list of `Fault` in the order of the lines.
       counts: {kind: number of faults}.
+      row_note: function that returns the sentence after the problem of a line, see `tables.Table.row_note`.
     """
+
+    row_note = staticmethod(lambda line: "")
 
     def __init__(self, path, is_skipping):
         """Creates an empty collection.
@@ -86,7 +89,7 @@ class FileFaults:
         if any(fault.line == line for fault in self.found[-1:]):
             return  # Only the first fault of a line is added. An undecodable line often has several faults.
         self.counts[kind] += 1
-        fault = Fault(self._path, line, kind, problem, _shorten(values, delimiter))
+        fault = Fault(self._path, line, kind, problem + self.row_note(line), _shorten(values, delimiter))
         bisect.insort(self.found, fault, key=lambda fault: fault.line)
         if kind == _LAST:
             raise self._error()
@@ -153,14 +156,22 @@ class FileFaults:
         lines of the file that have it, and the first of these lines."""
         texts, groups = [], collections.defaultdict(list)
         for fault in self.found:
-            groups[fault.problem.partition(VALUE)[0]].append(fault)
-        for problem in dict.fromkeys(fault.problem.partition(VALUE)[0] for fault in faults):
+            groups[_without_details(fault)].append(fault)
+        for problem in dict.fromkeys(map(_without_details, faults)):
             first, *others = groups[problem]
-            more = ", ".join(str(fault.line) for fault in others[:MAX_LISTED]) + ", …" * (
-                len(others) > MAX_LISTED)
+            more = ", ".join(map(_name_line, others[:MAX_LISTED])) + ", …" * (len(others) > MAX_LISTED)
             same = f" The same problem in other lines ({len(others):,}): {more}" if others else ""
             texts.append(f"{self._path}:{first.line}: {first.problem}{same}")
         return texts
+
+
+def _without_details(fault):
+    return fault.problem.partition(VALUE)[0].partition(ROW)[0]
+
+
+def _name_line(fault):
+    row = fault.problem.rpartition(ROW)[2].rstrip(".") if ROW in fault.problem else ""
+    return f"{fault.line} (row {row})" if row else f"{fault.line}"
 
 
 def summarize(counts):

@@ -4,6 +4,8 @@ All commands read rows with this module, from a file or from a pipe. The readers
 last line of the row has been read. Instead of a row that cannot be read, the readers yield a `RowError`.
 """
 
+import array
+import bisect
 import codecs
 import contextlib
 import csv
@@ -36,6 +38,8 @@ _ZIP_MARK = b"PK\x03\x04"  # the first bytes of .zip, .xlsx and .ods files
 # Excel writes this line before the rows of a CSV file. It names the delimiter.
 _EXCEL_SEPARATOR = re.compile(r"""(["']?)sep=(\\t|[^"'\r\n])\1\s*""", re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+# Words before the number of a row in a spreadsheet program, at the end of a problem.
+ROW = " In a spreadsheet, this is row "
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # The delimiter is determined from the first row. A row may have several lines; at most `_MAX_LINES` of them
 # are searched.
@@ -475,6 +479,8 @@ class Table:
             format tsv, values are always separated by tabs.
           encoding: see `read_lines`. JSON Lines is always UTF-8 (RFC 8259).
         """
+        # A row whose first line has another number than the row: the line, and the difference.
+        self._lines, self._differences = array.array("q"), array.array("q")
         marks = []  # filled when the first line is read
         lines = read_lines(stream, None if input_format == "jsonl" else encoding, marks)
         self.is_declared = False
@@ -506,7 +512,17 @@ class Table:
         return "\t" if found[2] == "\\t" else found[2], lines
 
     def __iter__(self):
-        return self._rows
+        for number, (line, row) in enumerate(self._rows, 1):
+            if line - number != (self._differences or [0])[-1]:
+                self._lines.append(line)
+                self._differences.append(line - number)
+            yield line, row
+
+    def row_note(self, line):
+        """Returns a sentence with the number of a row in a spreadsheet program, which counts a field of
+        several lines as one row. Returns "" if the number is that of the line, an int."""
+        place = bisect.bisect(self._lines, line)
+        return f"{ROW}{line - self._differences[place - 1]}." if place else ""
 
 
 def _find_delimiter(lines):

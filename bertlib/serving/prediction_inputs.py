@@ -195,15 +195,16 @@ class InputReader:
         rows = reader.rows(stream, name, input_format, self._labels, ahead)
         for row in rows:
             self.dialect = rows.dialect
+            problem = row.bad and row.problem + rows.row_note(row.line)
             if row.values is None:
-                yield Input(row.line, {}, problem=row.problem, kind=row.bad.kind)
+                yield Input(row.line, {}, problem=problem, kind=row.bad.kind)
                 continue
             fields = row.values
             if isinstance(fields, list):
                 read_fields = read_fields or row_fields.FieldReader(
                     rows.place.names, dict(zip(rows.text_places, self._fields)))
                 fields = read_fields(fields)
-            yield Input(row.line, fields, row.texts, row.problem, *([row.bad.kind] if row.bad else ()))
+            yield Input(row.line, fields, row.texts, problem, *([row.bad.kind] if row.bad else ()))
         if rows.place is None and input_format != "jsonl":
             raise ValueError(f"{name}: the file is empty; it should begin with a header row.")
 

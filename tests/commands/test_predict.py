@@ -199,7 +199,7 @@ def test_csv_in_csv_out(predict, tmp_path):
     assert [row["text_a"] for row in rows] == ['the cat, "a\r\ndog"', "", "a bird"]
     assert [row["label"] for row in rows] == ["'=x", "y", "-1"]
     assert [row["error"] for row in rows] == [
-        "", "line 4: the text is empty; complete the row or remove it.", ""]
+        "", "line 4: the text is empty; complete the row or remove it. In a spreadsheet, this is row 3.", ""]
     assert (rows[1]["prediction"], rows[1]["probability_no"]) == ("", "")
     for row in rows[::2]:
         found = {label: float(row[f"probability_{label}"]) for label in ("no", "yes")}

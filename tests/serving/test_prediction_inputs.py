@@ -72,6 +72,13 @@ def test_lines_are_read_no_sooner_than_needed():
         assert next(found).values[0].strip() == "a" and taken[-1] == ready
 
 
+def test_the_problem_of_a_line_names_its_row_in_a_spreadsheet():
+    found = read('text_a,id\n"a\nb",1\n,2\n"c"d,3\n', "csv")
+    assert [item.line for item in found] == [2, 4, 5] and found[0].problem is None
+    assert all(item.problem.endswith(f" In a spreadsheet, this is row {row}.")
+               for item, row in zip(found[1:], (3, 4)))
+
+
 # --- Columns ---------------------------------------------------------------------------------------------
 
 

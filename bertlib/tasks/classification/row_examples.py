@@ -131,6 +131,7 @@ class ExampleReader(columns.TextReader):
         found = faults.FileFaults(path, self._skips_bad_lines)
         with tables.open_table(path) as stream, tables.name_file_in_errors(path):
             file, rows = self.rows(stream, path, input_format, known and [*known, *self._label_map]), []
+            found.row_note = file.row_note
             try:
                 for row in file:
                     if row.bad:
