@@ -284,7 +284,7 @@ class RunRecord:
         if directory.newest:
             self._check_and_log(decision, directory)
         recorded, changed, stale = stored.get("model_files", {}), [], []
-        if decision.has_steps_left:
+        if decision.has_steps_left or decision.record and not stored:
             changed, stale = model_files.list_changed_files(self._output_dir, self._contents, recorded)
         elif stored:  # a user may have removed some of the files
             changed = [name for name in self._contents
@@ -302,7 +302,9 @@ class RunRecord:
         """
         if not directory.record:
             logging.info("%s has no %s, so this run cannot be compared with the training of the checkpoints "
-                         "in this directory.", directory.path, file_names.RECORD)
+                         "in this directory.%s", directory.path, file_names.RECORD,
+                         " No step is left to train. The run writes the files that later commands need."
+                         if decision.record and not decision.has_steps_left else "")
             return
         shown, stored, step = record_comparison.format_differences, directory.record, directory.step
         name = f"{stored['command']} on {stored['task']}, started {stored['started']}"

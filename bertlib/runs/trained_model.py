@@ -106,8 +106,9 @@ def read(path, weights=best_weights.BEST):
     missing = ("checkpoint" if checkpoint is None else file_names.RECORD if record is None else
                None if files.exists(opened.join(file_names.CONFIG)) else file_names.CONFIG)
     if missing:
-        advice = ("Pass another directory, or continue the training in this directory: the training writes "
-                  "missing files." if checkpoint else
+        advice = ("Run the command of the training again, with --do_train=true and this --output_dir: it "
+                  "trains only the steps that are left, if any, and writes the missing files."
+                  if checkpoint else
                   "Pass another directory. For vectors of a pretrained model, pass "
                   f"--init_checkpoint={path} to extract_features.py, or use bertlib.keras.BertEncoder. To "
                   "predict with a model of Hugging Face, pass --do_predict=true and "

@@ -113,6 +113,34 @@ def test_the_same_command_again_says_which_run_trained(copy):
     assert " The trained weights are in output. This run evaluated no examples" in last
 
 
+@pytest.mark.parametrize("row, line", [
+    (ROWS["pairs"], "It rains. ||| It pours."), (ROWS["several labels"], "It rains."),
+    (ROWS["SQuAD 1.1"], "Who rains? ||| It rains."), (ROWS["tagging, columns"], "It rains.")],
+    ids=["pairs", "labels", "SQuAD", "tags"])
+def test_a_finished_directory_of_the_original_code_gets_the_files_of_later_commands(copy, line):
+    """The original code writes only checkpoints. The same training trains no step, and predict.py works."""
+    before = contents(copy.output)
+    for path in copy.output.iterdir():
+        if not re.match(r"checkpoint$|model\.ckpt", path.name):
+            path.unlink() if path.is_file() else shutil.rmtree(path)
+    (copy.directory / "line.txt").write_text(line + "\n")
+    answers = dict(model_dir="output", input_file="line.txt")
+    copy.run("predict.py", **answers).assert_refused(
+        "output has no run.json, so it is not the output directory of a training with this version. Run the "
+        "command of the training again, with --do_train=true and this --output_dir: it trains only")
+    again = copy.train(**TRAIN)
+    assert again.code == 0 and "No step is left to train. The run writes the files" in again.err, again.err
+    after = contents(copy.output)
+    kept = [name for name in before if re.search(r"model\.ckpt|bert_config|vocab|labels", str(name))]
+    assert len(kept) > 4 and {name: after.get(name) for name in kept} == {name: before[name] for name in kept}
+    record = read_json(copy.output / "run.json")
+    assert record["from_step"] == record["finished_step"] == 8
+    assert "trained to step 8 by" in copy.train(**TRAIN).err
+    assert read_json(copy.output / "run.json") == record
+    answered = copy.run("predict.py", **answers)
+    assert answered.code == 0 and len(answered.out.splitlines()) == 1, answered.err
+
+
 @pytest.mark.parametrize("changes, expected", [
     (dict(task_name="CoLA", data_dir="cola"), r"task: mrpc -> cola\."),
     (dict(bert_config_file="relu.json"), r"hidden_act: gelu -> relu\.")], ids=str)
