@@ -1,12 +1,12 @@
-"""Compares CPU time, memory and utilisation of this project, PyTorch's transformers and TensorFlow's Model
-Garden.
+"""Compares CPU time, memory and utilisation of this project, PyTorch's transformers, TensorFlow's Model
+Garden and google-research/bert.
 
     python benchmarks/compare.py --peer_python=PYTHON --data_dir=$GLUE_DIR/MRPC [--rounds=3] \\
-      [--garden_python=PYTHON]
+      [--garden_python=PYTHON] [--published_python=PYTHON --published_code=CLONE]
     python benchmarks/compare.py --peer_python=PYTHON --work=step --precisions=fp32 [--results=NAME]
 
-PYTHON is an interpreter with torch and transformers. benchmarks/peers/model_garden.py describes the
-interpreter of the Model Garden. The script measures these kinds of work:
+PYTHON is an interpreter with torch and transformers. benchmarks/peers/model_garden.py and
+benchmarks/peers/published_code.py describe the other interpreters. The script measures these kinds of work:
 
     step      a training step of BERT-Base with random weights and without padding, for each precision
     finetune  MRPC with the installed model, from the start to the end of the evaluation. Each round has
@@ -53,6 +53,7 @@ import tokenization
 ROOT = sys.path[0]
 PEERS = os.path.join(ROOT, "benchmarks", "peers")
 OURS, HUGGING_FACE, MODEL_GARDEN = "this project", "Hugging Face", "Model Garden"
+PUBLISHED = "google-research/bert"
 COMPILED = "Hugging Face, torch.compile"
 ONNX = {"ONNX Runtime": [], "ONNX Runtime, int8": ["--quantize=int8"]}  # {program: flags of export.py}
 BASE = {"vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
@@ -187,8 +188,7 @@ class Inference(Work):
                      "bert_config_file": self.config(), "vocab_file": self.vocab, "max_seq_length": LENGTH,
                      "train_batch_size": 1, "max_train_examples": 2, "num_train_epochs": 0.5,
                      "output_dir": model}
-            run([sys.executable, os.path.join(ROOT, "run_classifier.py"),
-                 *(f"--{name}={value}" for name, value in flags.items())])
+            run([sys.executable, os.path.join(ROOT, "run_classifier.py"), *as_flags(flags)])
         return model
 
     def export(self, side):
@@ -263,7 +263,8 @@ class FineTuning(Work):
 
     def choices(self, side):
         attention = {"attention": ["sdpa", "eager"]} if side == HUGGING_FACE else {}
-        return {"precision": self.arguments.precisions.split(","), **attention}
+        precisions = ["fp32"] if side == PUBLISHED else self.arguments.precisions.split(",")
+        return {"precision": precisions, **attention}
 
     def command(self, side, count, settings, seed=0):
         """Returns the command with which the program `side` trains for `count` steps.
@@ -277,9 +278,25 @@ class FineTuning(Work):
                            batch_size=BATCH_SIZE, length=LENGTH, seed=seed, model=self.model,
                            vocab=os.path.join(self.model, "vocab.txt"), train=files["train"],
                            dev=files["dev"] if whole else None, **settings)
-        return our_script(self.directory, settings["precision"], data_dir=data_dir, do_train=True,
-                          do_eval=whole, train_batch_size=BATCH_SIZE, learning_rate=5e-5, seed=seed,
-                          num_train_epochs=(count + 0.5) * BATCH_SIZE / self.num_examples)
+        flags = {"data_dir": data_dir, "do_train": True, "do_eval": whole, "train_batch_size": BATCH_SIZE,
+                 "learning_rate": 5e-5, "num_train_epochs": (count + 0.5) * BATCH_SIZE / self.num_examples}
+        if side == PUBLISHED:
+            model = self.published_model()
+            flags.update(task_name="MRPC", max_seq_length=LENGTH, vocab_file=f"{model}/vocab.txt",
+                         bert_config_file=f"{model}/bert_config.json",
+                         init_checkpoint=f"{model}/bert_model.ckpt",
+                         output_dir=tempfile.mkdtemp(prefix="output_", dir=self.directory))
+            return [self.arguments.published_python, os.path.join(PEERS, "published_code.py"),
+                    os.path.join(self.arguments.published_code, "run_classifier.py"), *as_flags(flags)]
+        return our_script(self.directory, settings["precision"], seed=seed, **flags)
+
+    def published_model(self):
+        """Returns the directory of the installed model in the format of google-research/bert."""
+        directory = os.path.join(self.directory, "published_model")
+        if not os.path.exists(directory):
+            run([sys.executable, os.path.join(ROOT, "convert_checkpoint.py"), f"--output={directory}",
+                 "--published_config=true"])
+        return directory
 
     def cost(self, side, settings, turn=None):
         if turn is None:
@@ -289,11 +306,12 @@ class FineTuning(Work):
         if side == HUGGING_FACE:
             quality = json.loads(found.output.splitlines()[-1])
         else:
-            results_dir = next(flag.partition("=")[2] for flag in command
-                               if flag.startswith("--results_dir="))
-            with open(os.path.join(results_dir, "eval_results.txt"), encoding="utf-8") as lines:
+            output_dir, = (flag.partition("=")[2] for flag in command if flag.startswith("--output_dir="))
+            with open(os.path.join(output_dir, "eval_results.txt"), encoding="utf-8") as lines:
                 metrics = dict(line.split(" = ") for line in lines)
-            quality = {"accuracy": float(metrics["eval_accuracy"]), "F1": float(metrics["eval_f1"])}
+            names = {"accuracy": "eval_accuracy", "F1": "eval_f1"}  # the published code computes no F1
+            quality = {name: float(metrics[key]) for name, key in names.items() if key in metrics}
+        quality["CPU s of the run"] = found.cpu
         examples = self.steps * BATCH_SIZE
         return Cost(found.cpu / examples, found.wall / examples, found.peak, quality)
 
@@ -343,8 +361,12 @@ def our_script(directory, precision, **flags):
     results_dir = tempfile.mkdtemp(prefix="output_", dir=directory)
     flags = {"task_name": "MRPC", "max_seq_length": LENGTH, "output_dir": results_dir,
              "results_dir": results_dir, "precision": precision, **flags}
-    return [sys.executable, os.path.join(ROOT, "run_classifier.py"),
-            *(f"--{name}={value}" for name, value in flags.items())]
+    return [sys.executable, os.path.join(ROOT, "run_classifier.py"), *as_flags(flags)]
+
+
+def as_flags(values):
+    """Returns {name: value} as a list of flags."""
+    return [f"--{name}={value}" for name, value in values.items()]
 
 
 # --- Formulas --------------------------------------------------------------------------------------------
@@ -482,7 +504,7 @@ def describe(settings):
 
 def in_words(quality):
     """Returns the metrics of a program as text. `quality` is {metric: value}."""
-    return ", ".join(f"{name} {value:.4f}" for name, value in quality.items())
+    return ", ".join(f"{name} {value:.4g}" for name, value in quality.items())
 
 
 def median_of(line, side, field):
@@ -543,6 +565,9 @@ def parse_arguments():
     parser.add_argument("--peer_python", required=True,
                         help="path of a Python that has torch and transformers")
     parser.add_argument("--garden_python", help="path of a Python that has the Model Garden")
+    parser.add_argument("--published_python", help="path of a Python that has tensorflow 2.15; with "
+                        "--published_code, `finetune` also measures google-research/bert")
+    parser.add_argument("--published_code", help="clone of google-research/bert")
     parser.add_argument("--data_dir", help="directory of MRPC; only `step` does not need it")
     parser.add_argument("--work", default="step,finetune,evaluate,predict")
     parser.add_argument("--precisions", default="fp32,bf16", help="precisions to try. "
@@ -583,8 +608,9 @@ def main():
         if not arguments.garden_python:
             report("Without the Model Garden: --garden_python is not given.")
         for work in works(arguments, directory):
-            more = [MODEL_GARDEN] if isinstance(work, Step) and arguments.garden_python else (
-                [*ONNX, COMPILED] if work.title == "predict" else [])
+            more = ([MODEL_GARDEN] if isinstance(work, Step) and arguments.garden_python else
+                    [PUBLISHED] if isinstance(work, FineTuning) and arguments.published_python else
+                    [*ONNX, COMPILED] if work.title == "predict" else [])
             lines.append(compare(work, [OURS, HUGGING_FACE, *more], arguments.rounds, recorder))
     print(f"{about}; rounds: {arguments.rounds}. Best matrix product, GFLOP per CPU s: "
           + ", ".join(f"{precision} {speed / 1e9:.0f}" for precision, speed in products.items()) + "\n")
