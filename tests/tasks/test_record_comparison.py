@@ -76,7 +76,9 @@ def test_a_run_in_an_empty_directory_is_new():
 
 def test_checkpoints_without_a_record_get_one_that_starts_at_their_step():
     assert compare(None, RECORD, 3, 8, do_train=True).record == {**RECORD, "from_step": 3}
-    assert compare(None, RECORD, 8, 8, do_train=True).record is None
+    finished = compare(None, RECORD, 8, 8, do_train=True)
+    assert not finished.has_steps_left and finished.record == {**RECORD, "from_step": 8}
+    assert compare(None, RECORD, 8, 8, do_train=False).record is None
 
 
 def test_an_evaluation_may_have_another_task_with_the_same_labels():
