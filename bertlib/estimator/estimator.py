@@ -219,8 +219,8 @@ class Estimator(object):
             The function must read all batches. None for the metrics of the model_fn.
 
         Returns:
-          dict with the metrics, "loss" (mean over the batches, if the function returns no "loss") and
-          "global_step".
+          dict with the metrics, "loss" (mean over the batches) and "global_step" (of the checkpoint; 0 for
+          starting weights). If the function `metrics` returns one of these two, its value is used.
         """
         if steps is not None and steps <= 0:
             raise ValueError(f"steps is {steps}; it must be positive.")

@@ -72,8 +72,8 @@ def _evaluate_predictions(builder, checkpoint, input_fn, steps, hooks, metrics, 
                 yield batch
 
     results = metrics(predictions())
-    return {**results, "loss": results.get("loss", np.mean(losses, dtype=np.float64)),
-            "global_step": checkpoint_formats.read_global_step(checkpoint)}
+    return {"loss": np.mean(losses, dtype=np.float64),
+            "global_step": checkpoint_formats.read_global_step(checkpoint), **results}
 
 
 def _evaluate_ops(builder, checkpoint, input_fn, steps, hooks):

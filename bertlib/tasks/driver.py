@@ -57,7 +57,8 @@ def run(task):
     if group:
         run_record.check_replicas_agree(group, settings, record.data)
     # Plan the memory, and build the Estimator.
-    phases = _Phases(task, trainable.head, estimator_setup.create_estimator(settings, trainable, last_step))
+    phases = _Phases(task, trainable.head, estimator_setup.create_estimator(settings, trainable, last_step),
+                     start.checkpoint)
     # Train, evaluate, predict and export. From here on, files are written.
     with estimator_setup.locked_directories(settings):
         if group:
@@ -120,8 +121,9 @@ def _list_overwritten_files(task):
 class _Phases:
     """The phases of a run, after all checks. All replicas call the same methods in the same order."""
 
-    def __init__(self, task, head, estimator):
+    def __init__(self, task, head, estimator, start):
         self._task, self._settings, self._head, self._estimator = task, task.settings, head, estimator
+        self._start = start  # see `starting_weights.StartingWeights.checkpoint`
         self._writes = replica_group.is_first()
         self._splits_with_features = set()
 
@@ -168,7 +170,7 @@ class _Phases:
         Args:
           use: `Task.scores` or `Task.write`. Only the first replica calls it and returns its result.
         """
-        inference = Inference(self._estimator, self._input_fn(split), checkpoint)
+        inference = Inference(self._estimator, self._input_fn(split), checkpoint, self._start)
         if not self._writes:
             return inference.follow()
         result = use(split, inference)

@@ -16,15 +16,14 @@ class Inference:
 
     Attributes:
       checkpoint: prefix of the weights; None for the weights with which a new training would start.
+      step: the step of the weights.
     """
 
-    def __init__(self, estimator, input_fn, checkpoint):
+    def __init__(self, estimator, input_fn, checkpoint, start):
+        """Creates the object. `start` is the `checkpoint_formats.Checkpoint` with which a new training would
+        start, or None."""
         self._estimator, self._input_fn, self.checkpoint = estimator, input_fn, checkpoint
-
-    @property
-    def step(self):
-        """The step of the weights."""
-        return checkpoint_formats.read_global_step(self.checkpoint)
+        self.step = checkpoint_formats.read_global_step(checkpoint or start)
 
     def rows(self):
         """Yields the predictions for the examples, each a dict of NumPy arrays, in the order of the file."""
@@ -39,7 +38,8 @@ class Inference:
           batch_size: number of examples in a batch; None for --eval_batch_size.
         """
         self._announce(_EVALUATION, steps, name, batch_size)
-        return self._compute_metrics(metrics, steps, name, batch_size)
+        return self._compute_metrics(lambda batches: {**metrics(batches), "global_step": self.step}, steps,
+                                     name, batch_size)
 
     def finish(self):
         """Ends `follow` of the other replicas."""

@@ -12,9 +12,9 @@ import shutil
 from bertlib.commands import build_vocab
 
 from helpers import ROOT, read_json, write_json
-from outputs import contents, results
+from outputs import contents, results, scores
 import pytest
-from rows import ROWS
+from rows import ROWS, STEPS
 import tiny
 
 from bertlib.checkpoints import checkpoint_formats
@@ -81,6 +81,14 @@ def test_a_run_of_a_sweep_without_checkpoints_says_so_before_it_reads_data(works
     for path in [*copy.output.glob("model.ckpt-*"), copy.output / "checkpoint"]:
         path.unlink()
     copy.train(**EVALUATE, init_checkpoint=None).assert_refused(f"--output_dir=output{LOST_CHECKPOINTS}")
+
+
+@pytest.mark.parametrize("row", [ROWS[name] for name in ("pairs", "tagging, columns", "SQuAD 2.0")])
+def test_the_step_of_weights_in_another_directory(row, trained, tmp_path):
+    elsewhere = trained.copy(tmp_path / "elsewhere")
+    done = elsewhere.train(**EVALUATE, init_checkpoint=f"output/model.ckpt-{STEPS}", output_dir="other")
+    done.assert_success()
+    assert scores(elsewhere.directory / "other", row) == scores(trained.output, row)
 
 
 @pytest.mark.parametrize("script, flags, reads", [
