@@ -114,6 +114,12 @@ class Settings:
         return None if self.get("do_train") else self.earlier_training
 
     @property
+    def training(self):
+        """The `OutputDirectory` of the training that this run belongs to: the one in --output_dir if it
+        contains a checkpoint, otherwise `evaluated_training`. None if the run begins a new training."""
+        return self.output_directory if self.output_directory.newest else self.evaluated_training
+
+    @property
     def earlier_training(self):
         """The `OutputDirectory` of the training that this run continues, or that saved its starting weights:
         --output_dir if it contains a checkpoint, otherwise that of --init_checkpoint. None without such a

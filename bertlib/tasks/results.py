@@ -67,17 +67,16 @@ def write_report(task, file_name, title, metrics, data_file, write, *contents):
       write: function that takes the path of the report, a `report_sections.Facts` and `*contents`, and writes
         the report.
     """
-    settings = task.settings
-    trained = settings.output_directory if settings.do_train else settings.evaluated_training
+    settings, training = task.settings, task.settings.training
     data = data_file and os.path.basename(data_file)
     facts = report_sections.Facts(f"{title}: {data}" if data else title, metrics, data,
                                   shown=task.shown)
-    if trained:
+    if training:
         facts = facts._replace(
-            curve=curve_table.points(curve_table.read_rows(trained.path), task.shown, task.full_score),
-            losses=[(row["step"], row["loss"]) for row in trained.history.read()
+            curve=curve_table.points(curve_table.read_rows(training.path), task.shown, task.full_score),
+            losses=[(row["step"], row["loss"]) for row in training.history.read()
                     if "evaluation" not in row and isinstance(row.get("loss"), float)],
-            record=trained.record)
+            record=training.record)
     path = os.path.join(settings.results_dir, file_name)
     try:
         write(path, facts, *contents)
