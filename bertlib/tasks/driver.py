@@ -113,9 +113,10 @@ def _describe(task, inputs, trainable):
 
 def _list_overwritten_files(task):
     """Returns {flag: paths}, the files that the run overwrites in --output_dir and --results_dir."""
-    results = [*(name for split, name in task.records.items() if split != "train"),
+    in_output_dir = [name for split, name in task.feature_files.items() if split == "train"]
+    results = [*(name for split, name in task.feature_files.items() if split != "train"),
                *(name for split in task.result_splits for name in task.result_names(split))]
-    return checks.list_overwritten_files(task.settings, results, filter(None, [task.records.get("train")]))
+    return checks.list_overwritten_files(task.settings, results, in_output_dir)
 
 
 class _Phases:
@@ -179,7 +180,7 @@ class _Phases:
 
     def _features_path(self, split):
         """Returns the path of the features that the run writes for a split; None if the task writes none."""
-        settings, names = self._settings, self._task.records
+        settings, names = self._settings, self._task.feature_files
         directory = settings.output_dir if split == "train" else settings.results_dir
         return os.path.join(directory, names[split]) if split in names else None
 

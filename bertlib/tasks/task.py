@@ -44,7 +44,7 @@ class Task(abc.ABC):
     target: Any
     # {split: name of its TFRecord file of features}. That of "train" is written to --output_dir, all others
     # are written to --results_dir. A task whose data are features already writes no files.
-    records = {"train": "train.tf_record", "dev": "eval.tf_record", "test": "predict.tf_record"}
+    feature_files = {"train": "train.tf_record", "dev": "eval.tf_record", "test": "predict.tf_record"}
     # The splits that a run can evaluate or predict.
     result_splits = "dev", "test"
     # The words for one example of the training in messages, and for the examples in the title of the picture.
@@ -232,12 +232,12 @@ class Task(abc.ABC):
 
         Args:
           split: name of the split.
-          path: path of the file, which has a name in `records`.
+          path: path of the file, which has a name in `feature_files`.
         """
         raise NotImplementedError
 
     def feature_paths(self, split):
-        """Returns the paths of the features of a split that has no file in `records`."""
+        """Returns the paths of the features of a split that has no file in `feature_files`."""
         raise NotImplementedError
 
     def scores(self, split, inference):

@@ -25,7 +25,7 @@ COLUMNS = ["text_a", "text_b", "label"]
 
 class Ranking(Task):
     command, noun, title = "run_classifier.py", "pair", "Pairs of the development file"
-    records = {"train": "train.tf_record", "dev": "eval.tf_record", "test": "predict.tf_record"}
+    feature_files = {"train": "train.tf_record", "dev": "eval.tf_record", "test": "predict.tf_record"}
     shown = {"eval_accuracy": "accuracy"}
     target = SingleLabel(["first", "second"])
 

@@ -87,8 +87,8 @@ class Classification(task.Task):
                 for suffix in ("", *(f"_{name}" for name in self.processor.further_sets))]
 
     @property
-    def records(self):
-        names = task.Task.records
+    def feature_files(self):
+        names = task.Task.feature_files
         return {**names, **{split: self._with_suffix(names[split_data.part_of(split)], split)
                             for split in self.result_splits}}
 

@@ -35,7 +35,7 @@ class Pretraining(task.Task):
     command = "run_pretraining.py"
     title = "Masked words that were predicted correctly"
     shown = {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"}
-    records, result_splits = {}, ("dev",)  # the data are features already
+    feature_files, result_splits = {}, ("dev",)  # the data are features already
     needs_do_eval = False
 
     def __init__(self, settings):

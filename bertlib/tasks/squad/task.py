@@ -29,7 +29,7 @@ class QuestionAnswering(task.Task):
     """
 
     command, noun, title, full_score = "run_squad.py", "question", "Answers to --predict_file", 100
-    records = {"train": "train.tf_record", "dev": "eval.tf_record"}
+    feature_files = {"train": "train.tf_record", "dev": "eval.tf_record"}
     result_splits = "dev",
     needs_segments = "each input is a question and a context"
 
