@@ -146,22 +146,22 @@ def _optimizer_maker(step):
                              exclude_from_weight_decay=list(PUBLISHED_DECAY_EXCLUSIONS), **options)
 
 
-def _effective_batch_gradients(loss, loss_scale, variables, own_micro_batches):
+def _effective_batch_gradients(loss, loss_scale, variables, gradient_accumulation_steps):
     """Builds the gradients of the effective batch.
 
     Args:
       loss: scalar, the loss of a micro-batch.
       loss_scale: a `LossScale`, by which the loss is scaled, or None.
       variables: the trainable variables.
-      own_micro_batches: number of micro-batches of this replica.
+      gradient_accumulation_steps: number of micro-batches of this replica.
 
     Returns:
       a triple: the gradients, summed over all micro-batches of all replicas; the global norm of these sums;
       and a function without arguments, which returns an op. This op sets the sums to zero.
     """
     gradients = tf.gradients(loss_scale.scale(loss) if loss_scale else loss, variables)
-    if own_micro_batches > 1 or collectives.current_all_reduce():
-        return _sum_gradients(loss, gradients, variables, own_micro_batches)
+    if gradient_accumulation_steps > 1 or collectives.current_all_reduce():
+        return _sum_gradients(loss, gradients, variables, gradient_accumulation_steps)
     norm = tf.global_norm(gradients)
     if loss_scale:
         # Sparse gradients are converted to dense ones here, because a conversion inside the tf.cond of
@@ -332,7 +332,7 @@ def log_scalar(name, tensor):
 # --- Gradient accumulation ---------------------------------------------------------------------------------
 
 
-def _sum_gradients(loss, gradients, variables, own_micro_batches):
+def _sum_gradients(loss, gradients, variables, gradient_accumulation_steps):
     """Sums the gradients of micro-batches and of replicas. Puts an `Accumulation` into the graph's collection
     GRADIENT_ACCUMULATION.
 
@@ -346,7 +346,7 @@ def _sum_gradients(loss, gradients, variables, own_micro_batches):
       gradients: list of the gradients of the loss. It contains a tensor, IndexedSlices or None for each
         variable.
       variables: the trainable variables.
-      own_micro_batches: number of micro-batches of this replica.
+      gradient_accumulation_steps: number of micro-batches of this replica.
 
     Returns:
       a triple. First, the list of the sums: for each gradient, the variable with its sum, or None if the
@@ -356,7 +356,7 @@ def _sum_gradients(loss, gradients, variables, own_micro_batches):
     all_reduce = collectives.current_all_reduce()
     pairs = [pair for pair in zip(gradients, variables) if pair[0] is not None]
     existing = [gradient for gradient, _ in pairs]
-    sums, adds = _add_to_sums(pairs, own_micro_batches)
+    sums, adds = _add_to_sums(pairs, gradient_accumulation_steps)
     order = _make_one_at_a_time(existing, adds)
     exchanges = []
     if all_reduce:
@@ -374,27 +374,28 @@ def _sum_gradients(loss, gradients, variables, own_micro_batches):
         totals = all_reduce.sum_concatenated(totals)
         log_scalar("waiting_seconds", all_reduce.seconds_waited([*exchanges, *totals], totals[0]))
     with tf.control_dependencies([*adds, *exchanges]):
-        mean_loss = totals[0] / (own_micro_batches * collectives.num_replicas())
+        mean_loss = totals[0] / (gradient_accumulation_steps * collectives.num_replicas())
         dense_sums = [total for total, gradient in zip(sums, existing)
                       if not isinstance(gradient, tf.IndexedSlices)]
         norm = tf.sqrt(tf.add_n([_sum_of_squares(dense_sums), *totals[1:]]))
-    tf.add_to_collection(GRADIENT_ACCUMULATION, Accumulation(own_micro_batches, accumulate_op, mean_loss))
+    tf.add_to_collection(GRADIENT_ACCUMULATION,
+                         Accumulation(gradient_accumulation_steps, accumulate_op, mean_loss))
 
     def zero():
         with tf.control_dependencies([mean_loss]):
-            return _zero([*(sums if own_micro_batches > 1 else []), *scalars, *indices])
+            return _zero([*(sums if gradient_accumulation_steps > 1 else []), *scalars, *indices])
 
     remaining = iter(sums)
     return [None if gradient is None else next(remaining) for gradient in gradients], norm, zero
 
 
-def _add_to_sums(pairs, own_micro_batches):
+def _add_to_sums(pairs, gradient_accumulation_steps):
     """Creates the sum of each gradient over the micro-batches, and adds the gradients to the sums.
 
     Args:
       pairs: list of (gradient, variable).
-      own_micro_batches: number of micro-batches of this replica. If it is 1, the sum of a gradient is the
-        gradient itself, so the gradient is assigned to the sum.
+      gradient_accumulation_steps: number of micro-batches of this replica. If it is 1, the sum of a gradient
+        is the gradient itself, so the gradient is assigned to the sum.
 
     Returns:
       a pair: the list of the sums, which are local variables, and the list of the ops that add to these sums.
@@ -403,7 +404,7 @@ def _add_to_sums(pairs, own_micro_batches):
     for gradient, variable in pairs:
         sums.append(_local_variable(f"{variable.op.name}/accumulated_gradient", variable.shape,
                                     variable.dtype.base_dtype))
-        add = sums[-1].assign_add if own_micro_batches > 1 else sums[-1].assign
+        add = sums[-1].assign_add if gradient_accumulation_steps > 1 else sums[-1].assign
         adds.append(add(tf.convert_to_tensor(gradient), read_value=False))
     return sums, adds
 

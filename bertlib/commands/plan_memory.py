@@ -242,7 +242,7 @@ def main(_):
     for step_config in steps:
         size, memory = plan_row(usable, lambda size, step_config=step_config: memory_need(
             trainable,
-            dataclasses.replace(step_config, train_batch_size=size * step_config.batch.micro_batches),
+            dataclasses.replace(step_config, train_batch_size=size * step_config.batch.num_micro_batches),
             settings.phase), settings.batch_size)
         print(f"{step_config.max_seq_length:6} {step_config.recompute:>9} {size:11}   {memory}", flush=True)
         rows.append((f"{step_config.max_seq_length} {step_config.recompute}", size))

@@ -36,7 +36,7 @@ class Batch:
     length_step: int = LENGTH_STEP
 
     @property
-    def micro_batches(self):
+    def num_micro_batches(self):
         """Number of micro-batches in the effective batch, counted over all replicas."""
         return self.gradient_accumulation_steps * self.num_replicas
 
@@ -44,7 +44,7 @@ class Batch:
     def micro_batch_size(self):
         """Number of examples in a micro-batch. If micro-batches have different numbers of examples, this is
         the size of the largest micro-batch in the case that all examples have equal lengths."""
-        return math.ceil(self.size / self.micro_batches)
+        return math.ceil(self.size / self.num_micro_batches)
 
     def check(self):
         """Checks that the batch can be divided into its micro-batches; returns the batch.
@@ -53,7 +53,7 @@ class Batch:
           ValueError: the micro-batches should be equal, but the size is not divisible by their number. The
             message names the nearest sizes that are divisible. Or there are more micro-batches than examples.
         """
-        parts = self.micro_batches
+        parts = self.num_micro_batches
         if self.is_unequal:
             if parts > self.size:
                 raise ValueError(f"A step of {self.size} examples cannot be cut into {parts} micro-batches, "

@@ -316,7 +316,7 @@ def _cut_into_micro_batches(examples, batch, own, totals, trimmed_fields):
       totals: see `batch_totals` of `record_dataset`.
       trimmed_fields: see `record_dataset`.
     """
-    count = batch.micro_batches
+    count = batch.num_micro_batches
     sums = {f"{name}_total": tf.reduce_sum(examples[name]) for name in totals}
     if not batch.is_unequal:
         parts = {name: tf.reshape(tensor, [count, batch.micro_batch_size, *tensor.shape[1:]])
@@ -396,7 +396,7 @@ def _training_dataset(num_examples, read, batch, batch_totals, trimmed_fields, n
         return {**micro_batch, **read(indices)}
 
     dataset = indices.map(read_batch, num_threads)
-    if batch.micro_batches > 1 or batch_totals or batch.is_unequal:
+    if batch.num_micro_batches > 1 or batch_totals or batch.is_unequal:
         dataset = dataset.flat_map(functools.partial(
             _cut_into_micro_batches, batch=batch,
             own=all_reduce.own_slice if all_reduce else slice(None), totals=batch_totals,

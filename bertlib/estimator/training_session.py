@@ -19,14 +19,15 @@ from bertlib.estimator.estimator_spec import ModeKeys
 from bertlib.graph import collectives, graph_keys
 from bertlib.system import files, stopping
 
-BuiltStep = collections.namedtuple("BuiltStep", ["spec", "input_hooks", "own_micro_batches", "accumulate_op"])
+BuiltStep = collections.namedtuple(
+    "BuiltStep", ["spec", "input_hooks", "gradient_accumulation_steps", "accumulate_op"])
 BuiltStep.__doc__ = """The ops of a training step in the current graph.
 
 Attributes:
   spec: the `EstimatorSpec`. Its loss is the loss of the effective batch. Its train_op adds the gradient of
     the last micro-batch and updates the weights.
   input_hooks: list of SessionRunHook.
-  own_micro_batches: number of micro-batches on this replica.
+  gradient_accumulation_steps: number of micro-batches on this replica.
   accumulate_op: op that adds the gradient of one micro-batch; None if there is only one micro-batch.
 """
 
@@ -140,12 +141,12 @@ class TrainingSession:
             tf.add_to_collection(graph_keys.ALL_REDUCE,
                                  collectives.AllReduce(self.group, self.exchange_dtype))
         spec, input_hooks = self.builder.build(self.prepare_input, ModeKeys.TRAIN)
-        spec, own_micro_batches, accumulate_op = self._with_effective_batch_loss(spec)
+        spec, gradient_accumulation_steps, accumulate_op = self._with_effective_batch_loss(spec)
         # The tag of this summary is always "loss", even if a variable scope has this name.
         if not any(summary.op.name == "loss" for summary in tf.get_collection(tf.GraphKeys.SUMMARIES)):
             tf.add_to_collection(tf.GraphKeys.SUMMARIES,
                                  tf.raw_ops.ScalarSummary(tags="loss", values=spec.loss))
-        return BuiltStep(spec, input_hooks, own_micro_batches, accumulate_op)
+        return BuiltStep(spec, input_hooks, gradient_accumulation_steps, accumulate_op)
 
     def _with_effective_batch_loss(self, spec):
         """Replaces the loss in a spec. The given spec contains the loss of a micro-batch, and the returned
@@ -156,7 +157,7 @@ class TrainingSession:
         unfinished step has no effect: the sums are local variables, which are not saved.
 
         Returns:
-          (the `EstimatorSpec`, own_micro_batches, accumulate_op); see `BuiltStep` for the last two.
+          (the `EstimatorSpec`, gradient_accumulation_steps, accumulate_op); see `BuiltStep` for the last two.
         """
         accumulation = tf.get_collection(graph_keys.GRADIENT_ACCUMULATION)
         configured = self.config.gradient_accumulation_steps
@@ -232,7 +233,7 @@ class TrainingSession:
             return batch.size
         # Other people's params contain the size of a micro-batch.
         examples = self.builder.batch_size(ModeKeys.TRAIN)
-        return examples and examples * built.own_micro_batches * collectives.num_replicas()
+        return examples and examples * built.gradient_accumulation_steps * collectives.num_replicas()
 
     # --- Steps
 
@@ -260,12 +261,12 @@ class TrainingSession:
         return self.config.stop_request.is_set and not self.group
 
     def _take_step(self, built, step_context):
-        for micro_batch in range(built.own_micro_batches):
+        for micro_batch in range(built.gradient_accumulation_steps):
             if self.ends_before(micro_batch):
                 # `request_stop` raises an error, so the rest of the step does not run. The session ends, and
                 # saves the last complete step.
                 step_context.request_stop()
-            if micro_batch < built.own_micro_batches - 1:
+            if micro_batch < built.gradient_accumulation_steps - 1:
                 step_context.session.run(built.accumulate_op)
         # If a file becomes larger than the allowed file size, TensorFlow raises an OutOfRangeError. The
         # session would take this error for the end of the input, so it is translated to a different error.

@@ -64,7 +64,7 @@ class Head:
         """Returns {name: shape} of the variables that the head adds to the encoder."""
         raise NotImplementedError
 
-    def build(self, bert_config, encoder, features, mode, micro_batches):
+    def build(self, bert_config, encoder, features, mode, num_micro_batches):
         """Builds the head in the current graph.
 
         Args:
@@ -72,7 +72,7 @@ class Head:
           encoder: the encoder, applied to the tensors that `encoder_inputs` returns.
           features: {name: tensor} of a micro-batch. In prediction, they may have no labels.
           mode: one of `modes`.
-          micro_batches: number of micro-batches in the effective batch.
+          num_micro_batches: number of micro-batches in the effective batch.
 
         Returns:
           a `HeadOutputs`.
@@ -155,9 +155,9 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
         inputs = encoder_inputs(features)
         encoder = build_encoder(is_training, *inputs, step=step_config,
                                 first_token_only=head.first_token_only)
-        micro_batches = (step_config.gradient_accumulation_steps * collectives.num_replicas() if is_training
-                         else 1)
-        outputs = head.build(bert_config, encoder, features, mode, micro_batches)
+        num_micro_batches = (step_config.gradient_accumulation_steps * collectives.num_replicas()
+                             if is_training else 1)
+        outputs = head.build(bert_config, encoder, features, mode, num_micro_batches)
         scaffold = resume.create_init_checkpoint_scaffold(init_checkpoint)
         if is_training:
             weight = features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)

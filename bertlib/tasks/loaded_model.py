@@ -68,7 +68,7 @@ def build(head, bert_config, inputs, step_config=None):
     """
     encoder = modeling.BertModel(bert_config, False, *task_head.encoder_inputs(inputs), step=step_config,
                                  first_token_only=head.first_token_only)
-    return head.build(bert_config, encoder, inputs, ModeKeys.PREDICT, micro_batches=1).predictions
+    return head.build(bert_config, encoder, inputs, ModeKeys.PREDICT, num_micro_batches=1).predictions
 
 
 def check_weights(head, bert_config, path):

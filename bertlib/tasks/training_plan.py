@@ -63,7 +63,8 @@ class TrainableModel:
                                                batch.micro_batch_size, self.head.batch_totals)
         # A step with more than two micro-batches needs as much memory as a step with two micro-batches. So
         # no more than two are built.
-        built_step = dataclasses.replace(step_config, gradient_accumulation_steps=min(2, batch.micro_batches))
+        built_step = dataclasses.replace(
+            step_config, gradient_accumulation_steps=min(2, batch.num_micro_batches))
         return self.build_spec(features, ModeKeys.TRAIN, built_step).train_op
 
     def build_spec(self, features, mode, step_config):

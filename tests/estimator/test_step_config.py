@@ -57,7 +57,7 @@ def test_flags_have_the_same_names_in_the_step():
 def test_replicas_share_the_batch_with_their_micro_batches():
     step, messages, _ = settled(num_replicas=4, gradient_accumulation_steps=2, gradient_dtype="bf16")
     assert (step.batch, step.gradient_dtype, messages) == (Batch(32, 2, 4), "bf16", [])
-    assert (step.batch.micro_batches, step.batch.micro_batch_size) == (8, 4)
+    assert (step.batch.num_micro_batches, step.batch.micro_batch_size) == (8, 4)
 
 
 def test_of_replicas_each_has_as_many_micro_batches_as_it_takes():
@@ -68,7 +68,7 @@ def test_of_replicas_each_has_as_many_micro_batches_as_it_takes():
 
 def test_by_tokens_replicas_share_the_micro_batches():
     step, messages, _ = settled(num_replicas=4, tokens_per_micro_batch=256)  # 2 examples of full length
-    assert (step.gradient_accumulation_steps, step.batch.micro_batches) == (4, 16)
+    assert (step.gradient_accumulation_steps, step.batch.num_micro_batches) == (4, 16)
     assert "on each of 4 replicas" in messages[0][1]
 
 

@@ -186,7 +186,8 @@ class TrainingSession(training_session.TrainingSession):
             raw_session = session.raw_session()
             self._input_history.is_endless = self._position.is_endless(raw_session)
             self._position.restore(raw_session, self.checkpoint if self._continues_input else None,
-                                   int(raw_session.run(tf.train.get_global_step())), built.own_micro_batches)
+                                   int(raw_session.run(tf.train.get_global_step())),
+                                   built.gradient_accumulation_steps)
         super().take_steps(session, built, vote)
 
     def ends_before(self, micro_batch):

@@ -32,7 +32,7 @@ class Choice(head.Head):
     def shapes(self, bert_config):
         return {_WEIGHTS: (1, bert_config.hidden_size)}
 
-    def build(self, bert_config, encoder, features, mode, micro_batches):
+    def build(self, bert_config, encoder, features, mode, num_micro_batches):
         weights = tf.get_variable(_WEIGHTS, [1, bert_config.hidden_size],
                                   initializer=modeling.create_initializer(0.02))
         output = head.drop_out(encoder.get_pooled_output(), mode == estimator.ModeKeys.TRAIN, encoder)

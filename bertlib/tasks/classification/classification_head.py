@@ -38,7 +38,7 @@ class TextHead(head.Head):
     def shapes(self, bert_config):
         return head_shapes(bert_config, self.num_outputs)
 
-    def build(self, bert_config, encoder, features, mode, micro_batches):
+    def build(self, bert_config, encoder, features, mode, num_micro_batches):
         labels, is_training = features.get("label_ids"), mode == estimator.ModeKeys.TRAIN
         losses, prediction = self.apply(head_input(encoder, is_training), labels, is_training)
         predictions = {self.output: prediction}

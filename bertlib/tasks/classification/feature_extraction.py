@@ -128,7 +128,7 @@ class VectorsHead(head.Head):
     def shapes(self, bert_config):
         return {}
 
-    def build(self, bert_config, encoder, features, mode, micro_batches):
+    def build(self, bert_config, encoder, features, mode, num_micro_batches):
         vectors = pool(encoder.get_sequence_output(), features["input_mask"], "mean")
         return head.HeadOutputs(predictions={"vectors": vectors})
 

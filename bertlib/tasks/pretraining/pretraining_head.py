@@ -31,14 +31,14 @@ class PretrainingHead(head.Head):
     def shapes(self, bert_config):
         return head_shapes(bert_config)
 
-    def build(self, bert_config, encoder, features, mode, micro_batches):
+    def build(self, bert_config, encoder, features, mode, num_micro_batches):
         sequence, predictions, metrics = encoder.get_sequence_output(), {}, None
         masked = [features[f"masked_lm_{name}"] for name in ("positions", "ids", "weights")]
         if encoder.step.remove_padding:
             sequence, masked = _pack_masked(sequence, *masked)
         masked_lm_loss, masked_lm_losses, log_probs = get_masked_lm_output(
             bert_config, sequence, encoder.get_embedding_table(), *masked,
-            features.get("masked_lm_weights_total"), micro_batches, encoder.kernels)
+            features.get("masked_lm_weights_total"), num_micro_batches, encoder.kernels)
         next_sentence_loss, *next_sentence = get_next_sentence_output(
             bert_config, encoder.get_pooled_output(), features["next_sentence_labels"])
         if mode == estimator.ModeKeys.EVAL:
@@ -97,7 +97,7 @@ class MaskedWordsHead(head.Head):
     def shapes(self, bert_config):
         return {name: shape for name, shape in head_shapes(bert_config).items() if "/predictions/" in name}
 
-    def build(self, bert_config, encoder, features, mode, micro_batches):
+    def build(self, bert_config, encoder, features, mode, num_micro_batches):
         positions = features["masked_lm_positions"]
         logits = masked_lm_logits(bert_config, encoder.get_sequence_output(), encoder.get_embedding_table(),
                                   positions, encoder.kernels)
@@ -128,7 +128,7 @@ def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_step
 
 
 def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, label_ids, label_weights,
-                         total_weight=None, micro_batches=1, kernels=None):
+                         total_weight=None, num_micro_batches=1, kernels=None):
     """Builds the head for the masked words. It consists of a dense layer, an activation, layer normalization,
     and an output layer whose weights are the word embeddings.
 
@@ -141,7 +141,7 @@ def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, l
       label_weights: float [B, P], 0 for padding among the P positions.
       total_weight: scalar, the sum of the label weights over the effective batch. If it is None, the sum over
         this batch is used.
-      micro_batches: number of micro-batches in the effective batch. The loss of each micro-batch is
+      num_micro_batches: number of micro-batches in the effective batch. The loss of each micro-batch is
         multiplied by this number. For this reason, the mean over the micro-batches is the loss of the
         effective batch, even if the micro-batches have different sums of label weights.
       kernels: the `TrainingKernels` or `InferenceKernels`, which compute the parts of a layer.
@@ -157,7 +157,7 @@ def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, l
         labels=tf.reshape(label_ids, [-1]), logits=logits)
     weights = tf.cast(tf.reshape(label_weights, [-1]), tf.float32)
     total_weight = tf.reduce_sum(weights) if total_weight is None else total_weight
-    loss = micro_batches * tf.reduce_sum(weights * per_example_loss) / (total_weight + 1e-5)
+    loss = num_micro_batches * tf.reduce_sum(weights * per_example_loss) / (total_weight + 1e-5)
     return loss, per_example_loss, tf.nn.log_softmax(logits)
 
 

@@ -22,7 +22,7 @@ class Span(head.Head):
     def shapes(self, bert_config):
         return head_shapes(bert_config)
 
-    def build(self, bert_config, encoder, features, mode, micro_batches):
+    def build(self, bert_config, encoder, features, mode, num_micro_batches):
         start_logits, end_logits = _span_logits(encoder.get_sequence_output())
         loss = None
         if mode == estimator.ModeKeys.TRAIN:

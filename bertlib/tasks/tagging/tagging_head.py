@@ -39,7 +39,7 @@ class Tagger(head.Head):
         shapes = {"output_weights": (size, bert_config.hidden_size), "output_bias": (size,)}
         return {**shapes, "crf/transitions": (size, size)} if self._use_crf else shapes
 
-    def build(self, bert_config, encoder, features, mode, micro_batches):
+    def build(self, bert_config, encoder, features, mode, num_micro_batches):
         sequence = head.drop_out(encoder.get_sequence_output(), mode == estimator.ModeKeys.TRAIN, encoder)
         logits = head.token_logits(sequence, self._num_tags)
         tag = _tag_with_crf if self._use_crf else _tag_independently
@@ -56,7 +56,7 @@ class Tagger(head.Head):
         # differ between micro-batches.
         total = features.get("tag_mask_total", tf.reduce_sum(features["tag_mask"]))
         total = tf.maximum(tf.cast(total, tf.float32), 1.0)
-        return head.HeadOutputs(micro_batches * tf.reduce_sum(losses) / total, is_divided_by_total=True)
+        return head.HeadOutputs(num_micro_batches * tf.reduce_sum(losses) / total, is_divided_by_total=True)
 
     def simulated(self):
         # The loops of a CRF need almost no memory compared with the encoder.
