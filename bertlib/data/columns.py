@@ -305,9 +305,11 @@ class TextReader:
         columns are chosen for each file and, in JSON Lines, for each row. None if all files have the same
         columns.
       find_unread: function for a choice from `other_names`, see `answers.Answers.find_unread`.
+      is_quiet: whether nothing is logged, because an earlier command has logged the same.
     """
 
     other_names = find_unread = None
+    is_quiet = False
 
     def __init__(self, text=None, label=None, header=None, delimiter=None, takes_lists=False,
                  encoding="utf-8", label_kind=None):
@@ -407,10 +409,11 @@ class TextFile:
                 raise RowError(without_texts[0].line, without_texts[0].problem)
             return
         has_header = self._find_columns(table, head)
-        if table.delimiter == ";" and self._reader.delimiter is None and not table.is_declared:
+        if table.delimiter == ";" and self._reader.delimiter is None and not (
+                table.is_declared or self._reader.is_quiet):
             logging.info("%s: the first row has semicolons and no commas, so columns are separated by "
                          "semicolons.", self.path)
-        is_checked = tables.is_utf8(self._reader.encoding)
+        is_checked = self._reader.is_quiet or tables.is_utf8(self._reader.encoding)
         for line, row in itertools.chain(head[has_header:], rows):
             if isinstance(row, RowError):
                 yield TextRow(line, None, bad=row)

@@ -2,6 +2,7 @@
 
 import collections
 import random
+import tracemalloc
 import unicodedata
 
 from hypothesis import given
@@ -190,3 +191,28 @@ def test_files_without_digests_of_texts_are_read_and_need_unchanged_labels():
     corrected = file._replace(rows=[ROWS[0]._replace(label="y"), *ROWS[1:]])
     with pytest.raises(ValueError, match="lacks 1 of the 1 rows .* texts or labels were changed"):
         dev_split.find_rows(corrected, stored, "dev_rows.txt")
+
+
+# --- Texts of an earlier training ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", [2, 3])
+def test_the_texts_of_an_earlier_training_are_found_without_its_rows_in_memory(columns, tmp_path, caplog):
+    """The training file has a bad line, which was logged in the training. The first rows are its development
+    set. In dev_rows.txt of older versions, a line has two columns."""
+    rows = [row_examples.Row(line, (f"text {line} " + "word " * 50,), "x") for line in range(2, 5002)]
+    path = tmp_path / "train.csv"
+    path.write_text("text;label\n" + "".join(f"{row.text_a};{row.label}\n" for row in rows) + "bad\n")
+    stored = dev_split.format_dev_rows(row_examples.ExampleFile(path, rows[:100], True)).splitlines()
+    (tmp_path / "dev_rows.txt").write_text(
+        "\n".join("\t".join(line.split("\t")[:columns]) for line in stored))
+    record = {"dev_rows": {"rows": 100}, "task_type": "classification", "files": {"train_file": path},
+              "settings": {"text_column": "text", "label_column": "label", "skip_bad_lines": True}}
+    asked = set(map(dev_split.text_key_of_row, [*rows[90:110], rows[-1]._replace(texts=("new",))]))
+    caplog.set_level("INFO")
+    tracemalloc.start()
+    found = dev_split.find_trained(str(tmp_path), record, str(path), asked)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found == set(map(dev_split.text_key_of_row, rows[100:110]))
+    assert peak < 1e6 and not caplog.records, (peak, caplog.messages)

@@ -19,7 +19,11 @@ from bertlib.data import text_keys
 from bertlib.runs import file_names, recorded_flags
 from bertlib.system import files, fingerprints
 from bertlib.tasks.classification.classifier_data import OWN_DATA
-from bertlib.tasks.classification.row_examples import count_labels, label_names
+from bertlib.tasks.classification.row_examples import (
+    count_labels,
+    label_names,
+    texts_as_in_training,
+)
 from bertlib.tasks.split_data import row_digest
 
 # The settings that change the rows or the labels of a file when it is read.
@@ -235,6 +239,32 @@ def split_by_dev_rows(file, directory, recorded, changed=""):
                         "rows again, train in a new --output_dir.", file.path, len(file.rows),
                         recorded["of"], directory, len(parts.unused))
     return parts, DevRows(content, recorded)
+
+
+def find_trained(directory, record, path, keys):
+    """Returns the keys of texts on which an earlier training was trained. The rows of its file are read one
+    after the other, so a large file needs little memory.
+
+    Args:
+      directory: the output directory of the training.
+      record: its record.
+      path: its training file.
+      keys: set of keys, see `text_key_of_row`. Only these are searched.
+
+    Raises:
+      ValueError, OSError: a file is missing, or the columns are not those of the training.
+    """
+    rows = []
+    if record["dev_rows"]:
+        rows = files.read_text(os.path.join(directory, file_names.DEV_ROWS)).splitlines()[2:]
+    # Older files have no digests of texts. There, the lines identify the rows.
+    left_out = {fields[2] if len(fields) > 2 else fields[0] for fields in (row.split("\t") for row in rows)}
+    found = set()
+    for row in texts_as_in_training(record, path):
+        key = text_keys.text_key(*row.texts)
+        if key in keys and left_out.isdisjoint((str(row.line), fingerprints.hash_values(*key))):
+            found.add(key)
+    return found
 
 
 def find_rows(file, content, path, changed=""):

@@ -1,8 +1,6 @@
 """Contains the processor of the user's own data (--train_file, --dev_file and --test_file). It resolves the
 flags of the data, reads the files, and determines the labels."""
 
-import os
-
 from absl import logging
 
 from bertlib.data import columns, row_fields, tables
@@ -124,7 +122,8 @@ class OwnData(classifier_data.DataProcessor):
                 settings.set_default(name, ",".join(map(str, found_columns)))
         if train is not None:
             _warn_of_contradictions(train)
-            _warn_of_shared_examples(train.rows, f"--train_file={train.path}", others)
+            _warn_of_shared_examples(set(map(dev_split.text_key_of_row, train.rows)),
+                                     f"--train_file={train.path}", others)
             dev = None
             if settings.dev_fraction is not None:
                 (train, dev, _), self.dev_rows = dev_split.split_training_file(settings, train)
@@ -147,15 +146,13 @@ class OwnData(classifier_data.DataProcessor):
         if not (path and evaluated) or train and files.absolute(train.path) == path:
             return
         try:
-            earlier_file = row_examples.read_as_in_training(record, path)
-            if record["dev_rows"]:
-                stored = os.path.join(earlier.path, file_names.DEV_ROWS)
-                earlier_file = dev_split.find_rows(earlier_file, files.read_text(stored), stored).train
+            keys = {dev_split.text_key_of_row(row) for file in evaluated.values() for row in file.rows}
+            trained = dev_split.find_trained(earlier.path, record, path, keys)
         except (ValueError, OSError) as error:
             logging.info("The evaluated examples are not compared with those of the training in %s: %s",
                          earlier.path, error)
             return
-        _warn_of_shared_examples(earlier_file.rows, f"{path}, the training file of {earlier.path}", evaluated)
+        _warn_of_shared_examples(trained, f"{path}, the training file of {earlier.path}", evaluated)
 
     def _known_labels(self, reader):
         """Returns the labels, if they are known before the training file is read.
@@ -280,15 +277,14 @@ def _warn_of_contradictions(train):
                         train.path, len(contradictions), *contradictions[0])
 
 
-def _warn_of_shared_examples(rows, source, others):
+def _warn_of_shared_examples(texts, source, others):
     """Warns if the development file or the test file contains examples of a training.
 
     Args:
-      rows: list of the `row_examples.Row`s of the training.
+      texts: set of the keys of the training's texts, see `dev_split.text_key_of_row`.
       source: their file, for the warning.
       others: {split: `row_examples.ExampleFile`}, the files to evaluate.
     """
-    texts = set(map(dev_split.text_key_of_row, rows))
     for name, file in others.items():
         shared = [row for row in file.rows if dev_split.text_key_of_row(row) in texts]
         if shared:

@@ -149,7 +149,8 @@ class ExampleReader(columns.TextReader):
                 found.check(len(rows))
                 raise
         found.check(len(examples.rows))
-        self.skipped += found.log_skipped()
+        if not self.is_quiet:
+            self.skipped += found.log_skipped()
         return examples
 
     def _to_file(self, file, rows, needs_labels, known, find_problem, found, is_ordered):
@@ -380,11 +381,26 @@ def read_as_in_training(record, path, known=None):
     Returns:
       see `ExampleReader.read`, also for the errors.
     """
+    return _reader_of_training(record).read(path, known=known)
+
+
+def texts_as_in_training(record, path):
+    """Yields the `columns.TextRow`s of a file, without rows whose texts cannot be used. Few rows are in
+    memory at the same time. For the arguments and errors, see `read_as_in_training`."""
+    with tables.open_table(path) as stream:
+        for row in _reader_of_training(record).rows(stream, path, tables.format_from_name(path)):
+            if not row.bad:
+                yield row
+
+
+def _reader_of_training(record):
+    """Returns an `ExampleReader` that repeats no messages of the training."""
     setting = record["settings"].get
     has_named_columns = tables.is_json_lines(record["files"].get("train_file"))
     reader = ExampleReader(record["task_type"], setting, lambda flag: has_named_columns,
                            setting("skip_bad_lines", False))
-    return reader.read(path, known=known)
+    reader.is_quiet = True
+    return reader
 
 
 def read_labels(path):
