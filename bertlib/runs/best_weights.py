@@ -22,7 +22,7 @@ from absl import logging
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
 from bertlib.graph import lazy_tensorflow as tf
 from bertlib.runs import file_names
-from bertlib.runs.record_comparison import DEV_DATA
+from bertlib.runs.record_comparison import CHANGES_SCORES
 from bertlib.system import files
 
 DIRECTORY, FILE = "best", "best.json"
@@ -51,14 +51,15 @@ def choose_best(metric, values):
 
 
 def _first_comparable_step(record):
-    """Returns the first step whose evaluation used the same development set as the current evaluations. If
-    the development set has changed, values of earlier steps cannot be compared with new values.
+    """Returns the first step whose evaluation used the same development set, and the same settings of the
+    answers, as the current evaluations. Values of earlier steps cannot be compared with new values.
 
     Args:
       record: dict, the content of run.json; None if there is no record.
     """
     return max((change["step"] + 1 for change in (record or {}).get("changes", ())
-                if DEV_DATA in (change.get("changed") or ()) and type(change.get("step")) is int), default=0)
+                if CHANGES_SCORES.intersection(change.get("changed") or ())
+                and type(change.get("step")) is int), default=0)
 
 
 # --- Reading ---------------------------------------------------------------------------------------------
@@ -210,14 +211,15 @@ class BestWeights:
 
     def restore(self, values, newest):
         """Restores best/. After the call, it contains the weights of the best evaluation up to the newest
-        checkpoint. As long as no evaluation counts, it keeps the best weights by an earlier development set.
+        checkpoint. As long as no evaluation counts, it keeps the best weights of the earlier evaluations.
         For the arguments, see `plan`."""
         best = self.plan(values, newest)
         if best is None:
             if any(step < self._first_comparable for step, _ in values):
                 logging.warning("--keep_best=%s: the evaluations up to step %d are not compared with later "
-                                "evaluations, because the development set has changed. %s is unchanged until "
-                                "the next evaluation.", self._metric, self._first_comparable - 1, self._path)
+                                "evaluations, because the development set or a setting of the answers has "
+                                "changed. %s is unchanged until the next evaluation.", self._metric,
+                                self._first_comparable - 1, self._path)
             if self._content is None:
                 return
             best = _Best(*(self._best_kept(values) or (None, None)))

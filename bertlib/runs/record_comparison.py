@@ -20,6 +20,10 @@ CONFIG_KEYS = frozenset([*BertConfig(vocab_size=1).to_dict(), "hub_module"])
 # training ends early. Later commands do not inherit their values.
 EVALUATIONS = ("eval_every_steps", "keep_best", "early_stopping_evals")
 DEV_DATA = "development data"  # the name of the development set in an entry of "changes" in run.json
+# Names in such an entry. If one of these values changes, the same weights get other scores.
+CHANGES_SCORES = frozenset([
+    DEV_DATA, "doc_stride", "label_all_pieces", "max_answer_length", "max_query_length", "max_seq_length",
+    "n_best_size", "null_score_diff_threshold", "protect_special_tokens", "task_module", "threshold"])
 # Fields that describe the first session of a training. A later session does not change these fields, even if
 # its settings differ.
 _OF_FIRST_SESSION = ("started", "from_step", "command", "flags", "arguments", "working_directory", "inputs",

@@ -260,13 +260,14 @@ def test_another_metric_needs_weights_that_are_kept(tmp_path):
     assert best_weights.read(directory)["step"] == 12 and best_weights.read(directory)["first_step"] == 12
 
 
-def test_evaluations_of_different_development_sets_are_not_compared(tmp_path, caplog):
+@pytest.mark.parametrize("changed", ["development data", "threshold", "max_seq_length"])
+def test_evaluations_of_different_data_or_settings_are_not_compared(changed, tmp_path, caplog):
     directory = make_directory(tmp_path / "a")
     with pytest.raises(KeyError):  # the training is killed at step 9
         _Simulation(directory, {step: 1 / step for step in range(1, 9)}, every=1).run()
     assert OutputDirectory(directory).best["step"] == 1
     record = json.loads(files.read_text(f"{directory}/run.json"))
-    record["changes"] = [{"step": 8, "changed": {"development data": ["a", "b"]}}]
+    record["changes"] = [{"step": 8, "changed": {changed: ["a", "b"]}}]
     files.write_text(f"{directory}/run.json", json.dumps(record))
     # Until the next evaluation, the earlier best weights are kept. The training is killed at the steps 9, 10
     # and 9, and then stops early.
