@@ -30,9 +30,10 @@ class Predictor:
     - multilabel ("labels"): "probabilities". The prediction contains each label whose probability is at least
       the threshold
     - regression ("score"): no other keys
-    - tagging ("tags"): "words" and "entities". "entities" is a list of {"type", "text", "score", "start",
-      "end", "start_word", "end_word"}. "start" and "end" are indices of characters in the text. If the input
-      is a list of words, the text consists of these words with single spaces between them
+    - tagging ("tags"): "words", "entities" and "word_spans". "entities" is a list of {"type", "text",
+      "score", "start", "end", "start_word", "end_word"}. "start" and "end" are indices of characters in the
+      text. "word_spans" has [start, end] of each word. If the input is a list of words, the text consists of
+      these words with single spaces between them
     - questions ("answer"): "probability", "start" and "end". "start" and "end" are indices of characters in
       the context. If the model was trained on SQuAD 2.0, the answer also has the key "null_odds"
     - multiple_choice ("label"): "ending" and "probabilities"

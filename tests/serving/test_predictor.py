@@ -136,6 +136,8 @@ def test_a_text_is_split_as_the_training_text_was(tiny_model, tmp_path):
     assert found["words"] == listed["words"] == words and found["tags"] == listed["tags"]
     assert found["entities"], "this model finds entities"
     joined = " ".join(words)
+    for its_text, answer in ((text, found), (joined, listed)):
+        assert [its_text[start:end] for start, end in answer["word_spans"]] == words
     for entity, other in zip(found["entities"], listed["entities"], strict=True):
         assert entity["text"] == text[entity["start"]:entity["end"]]
         assert other["text"] == joined[other["start"]:other["end"]] == " ".join(

@@ -33,7 +33,7 @@ class Tags(Target):
 
 class TaggedText(answers.Answers):
     """Answers with {"words", "tags", "entities": [{"type", "text", "score", "start", "end", "start_word",
-    "end_word"}]}.
+    "end_word"}], "word_spans": [[start, end] of each word]}.
 
     An input is a text or a list of words. `word_splitter` splits a text into words in the same way as it
     split the training data. A list of words is not split again; its text consists of these words with single
@@ -87,7 +87,8 @@ class TaggedText(answers.Answers):
             start, end = places[first][0], places[last - 1][1]
             entities.append({"type": kind, "text": text[start:end], "score": answers.number(score),
                              "start": start, "end": end, "start_word": first, "end_word": last})
-        return {"words": words, "tags": prediction.tags, "entities": entities}
+        return {"words": words, "tags": prediction.tags, "entities": entities,
+                "word_spans": list(map(list, places))}
 
     @staticmethod
     def read_words(stream, name, token_column, tag_column, bad_lines):
