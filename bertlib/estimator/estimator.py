@@ -231,6 +231,12 @@ class Estimator(object):
             evaluation.write_summary(self.eval_dir(name), results)
         return results
 
+    def evaluated_batches(self, input_fn, steps=None, checkpoint_path=None):
+        """Returns the `evaluation.EvaluatedBatches` of a checkpoint. For the arguments, see `evaluate`."""
+        from bertlib.estimator import evaluation
+        return evaluation.EvaluatedBatches(self._builder, self._checkpoint_for(checkpoint_path, "evaluating"),
+                                           input_fn, steps, (), self.group)
+
     def predict(self, input_fn, predict_keys=None, hooks=None, checkpoint_path=None,
                 yield_single_examples=True):
         """Yields predictions. The model computes a batch only when its predictions are requested.

@@ -2,14 +2,14 @@
 
 The commands compute all metrics from predictions, with functions of NumPy arrays:
 
-- `evaluate`, which `Estimator.evaluate` calls, passes the predictions of each batch to its argument
-  `metrics`. Without this argument, `evaluate` computes the metrics that the model_fn builds. Other people's
-  programs use these metrics.
-- `predicted_batches`, which `Estimator.predict` calls, yields predictions, from which the caller computes
-  metrics.
+- `predicted_batches` yields predictions, for heads without the mode EVAL.
+- `EvaluatedBatches` yields the predictions of an evaluation, and knows the loss of each batch.
 
-Both functions can also run during a training; docs/development/paths.md#evaluation-during-a-training lists
-the callers.
+Other people's programs call `evaluate`. It computes the metrics that the model_fn builds, or those of a
+function that takes the `EvaluatedBatches`.
+
+All of them can also run during a training; docs/development/paths.md#evaluation-during-a-training lists the
+callers.
 
 Evaluations do not affect the training: with and without evaluations, a training ends with the same weights,
 bit for bit. For this reason each evaluation has a separate graph, reads the weights from a checkpoint, and
@@ -47,33 +47,41 @@ def evaluate(builder, checkpoint, input_fn, steps=None, hooks=(), metrics=None, 
     Returns:
       see `Estimator.evaluate`.
     """
-    results, arguments = None, (builder, checkpoint, input_fn, steps, list(hooks or []))
+    results = None
     with _unchanged_generators():
         if metrics:
-            results = _evaluate_predictions(*arguments, metrics, group)
+            batches = EvaluatedBatches(builder, checkpoint, input_fn, steps, hooks, group)
+            results = batches.complete(metrics(iter(batches)))
         elif not group or group.is_first:
-            results = _evaluate_ops(*arguments)
+            results = _evaluate_ops(builder, checkpoint, input_fn, steps, hooks)
     return group.broadcast(results) if group else results
 
 
-def _evaluate_predictions(builder, checkpoint, input_fn, steps, hooks, metrics, group):
-    """Returns the results of an evaluation with metrics of NumPy arrays. For the arguments, see
-    `evaluate`."""
-    losses = []
+class EvaluatedBatches:
+    """Iterable of the predictions for each batch of an evaluation, {name: NumPy array [B, …]}. A batch is
+    computed when it is requested. If there are replicas, they share the batches."""
 
-    def predictions():
+    def __init__(self, *arguments):
+        """Creates the iterable. Its arguments are those of `evaluate`, without `metrics`."""
+        self._arguments, self._losses = arguments, []
+
+    def __iter__(self):
+        builder, checkpoint, input_fn, steps, hooks, group = self._arguments
+        self._losses = []
         with session_hooks.progress_bar(steps, "evaluating", "batch") as progress:
             for loss, batch in _fetched_batches(
                     builder, checkpoint, input_fn, ModeKeys.EVAL,
                     lambda spec: [spec.loss, spec.predictions], hooks, group, steps,
                     (graph_keys.METRICS_OF_PREDICTIONS,)):
-                losses.append(loss)
+                self._losses.append(loss)
                 progress.update()
                 yield batch
 
-    results = metrics(predictions())
-    return {"loss": np.mean(losses, dtype=np.float64),
-            "global_step": checkpoint_formats.read_global_step(checkpoint), **results}
+    def complete(self, metrics):
+        """Returns metrics of the predictions, {name: number or array}, with two further ones, unless they are
+        given: "loss", the mean over the batches, and "global_step". All batches must have been read."""
+        return {"loss": np.mean(self._losses, dtype=np.float64),
+                "global_step": checkpoint_formats.read_global_step(self._arguments[1]), **metrics}
 
 
 def _evaluate_ops(builder, checkpoint, input_fn, steps, hooks):

@@ -14,16 +14,9 @@ ANSWERS = {}  # {task of predict.py, export.py and serve.py: function that retur
 COMMANDS = {}  # {command that trains: function that returns its flags, in the order of --help}
 
 
-def register(table, name):
-    """Returns a decorator that adds a function to a table. The function is called at most once."""
-    def add(function):
-        table[name] = functools.cache(function)
-        return table[name]
-    return add
-
-
+@functools.cache
 def find_target(name):
-    """Returns a target, see `bertlib.tasks.target`. It knows no labels. `name` is one of `TARGETS`."""
+    """Returns a target, see `bertlib.tasks.target`. It knows no model. `name` is one of `TARGETS`."""
     return TARGETS[name]()
 
 

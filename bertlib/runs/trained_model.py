@@ -41,13 +41,14 @@ class TrainedModel(NamedTuple):
         settings = self.record["settings"]
         if name in settings:
             return settings[name]
-        found = record_format.find_entries(name, self.target, self.record.get("command"))
+        found = record_format.find_entries(name, registry.find_target(self.record["task_type"]),
+                                           self.record.get("command"))
         return default if not found or found[0].default is None else found[0].default
 
     @property
     def target(self):
         """What the model predicts, see `bertlib.tasks.target`."""
-        return registry.find_target(self.record["task_type"])
+        return registry.find_target(self.record["task_type"]).of_model(self)
 
     @property
     def task(self):

@@ -7,142 +7,89 @@
 - How is a trained model used? `answers`, `loaded_model`, `export_model`, `warmup`
 - What do several tasks share? `shared_flags`, `split_data`, `window_pooling`
 
-This module registers the tasks in `bertlib.runs.registry`. Each function below imports the modules of a task
-when something of this task is used for the first time.
+This module registers the tasks in `bertlib.runs.registry`. The modules of a task are imported when something
+in them is used for the first time.
 """
 
-from bertlib.runs.registry import ANSWERS, COMMANDS, TARGETS, register
-
-# --- Targets -------------------------------------------------------------------------------------------
+from bertlib.runs import registry
 
 
-@register(TARGETS, "questions")
-def _spans():
-    from bertlib.tasks.squad import squad_target
-    return squad_target.Spans()
-
-
-@register(TARGETS, "multiple_choice")
-def _endings():
-    from bertlib.tasks.classification import choice_target
-    return choice_target.Endings()
-
-
-@register(TARGETS, "tagging")
-def _tags():
-    from bertlib.tasks.tagging import tagging_target
-    return tagging_target.Tags()
-
-
-@register(TARGETS, "multilabel")
-def _labels():
-    from bertlib.tasks.classification import text_targets
-    return text_targets.MultiLabel()
-
-
-@register(TARGETS, "regression")
-def _score():
-    from bertlib.tasks.classification import text_targets
-    return text_targets.Score()
-
-
-@register(TARGETS, "classification")
-def _label():
-    from bertlib.tasks.classification import text_targets
-    return text_targets.SingleLabel()
-
-
-@register(TARGETS, "pre-training")
-def _masked_tokens():
-    from bertlib.tasks.pretraining import pretraining_target
-    return pretraining_target.MaskedTokens()
-
-
-# --- Answers -------------------------------------------------------------------------------------------
-
-
-@register(ANSWERS, "classification")
-def _chosen_label():
-    from bertlib.tasks.classification import text_answers
-    return text_answers.ChosenLabel
-
-
-@register(ANSWERS, "regression")
-def _predicted_score():
-    from bertlib.tasks.classification import text_answers
-    return text_answers.PredictedScore
-
-
-@register(ANSWERS, "multilabel")
-def _chosen_labels():
-    from bertlib.tasks.classification import text_answers
-    return text_answers.ChosenLabels
-
-
-@register(ANSWERS, "tagging")
-def _tagged_text():
-    from bertlib.tasks.tagging import tagging_target
-    return tagging_target.TaggedText
-
-
-@register(ANSWERS, "questions")
-def _squad_questions():
-    from bertlib.tasks.squad import squad_target
-    return squad_target.SquadQuestions
-
-
-@register(ANSWERS, "multiple_choice")
-def _chosen_ending():
-    from bertlib.tasks.classification import choice_target
-    return choice_target.ChosenEnding
-
-
-@register(ANSWERS, "masked_words")
-def _masked_words():
-    from bertlib.tasks.pretraining import pretraining_target
-    return pretraining_target.MaskedWords
-
-
-@register(ANSWERS, "vectors")
-def _text_vector():
-    from bertlib.tasks.classification import text_answers
-    return text_answers.TextVector
-
-
-# --- Flags of the commands that train ------------------------------------------------------------------
-
-
-@register(COMMANDS, "run_classifier")
-def _run_classifier():
-    from bertlib.tasks.classification import classification_flags
-    return classification_flags.RUN_CLASSIFIER
-
-
-@register(COMMANDS, "run_classifier_with_tfhub")
-def _run_classifier_with_tfhub():
-    from bertlib.tasks.classification import classification_flags
-    return classification_flags.RUN_CLASSIFIER_WITH_TFHUB
-
-
-@register(COMMANDS, "run_ner")
-def _run_ner():
-    from bertlib.tasks.tagging import tagging_flags
-    return tagging_flags.RUN_NER
-
-
-@register(COMMANDS, "run_pretraining")
-def _run_pretraining():
-    from bertlib.tasks.pretraining import pretraining_flags
-    return pretraining_flags.RUN_PRETRAINING
-
-
-@register(COMMANDS, "run_squad")
-def _run_squad():
+def _squad_flags():
     from bertlib.tasks.squad import squad_flags
-    return squad_flags.RUN_SQUAD
+    return squad_flags
 
 
-@register(COMMANDS, "run_swag")
-def _run_swag():
+def _squad_target():
+    from bertlib.tasks.squad import squad_target
+    return squad_target
+
+
+def _tagging_flags():
+    from bertlib.tasks.tagging import tagging_flags
+    return tagging_flags
+
+
+def _tagging_target():
+    from bertlib.tasks.tagging import tagging_target
+    return tagging_target
+
+
+def _pretraining_flags():
+    from bertlib.tasks.pretraining import pretraining_flags
+    return pretraining_flags
+
+
+def _pretraining_target():
+    from bertlib.tasks.pretraining import pretraining_target
+    return pretraining_target
+
+
+def _choice_flags():
     from bertlib.tasks.classification import choice_flags
-    return choice_flags.RUN_SWAG
+    return choice_flags
+
+
+def _choice_target():
+    from bertlib.tasks.classification import choice_target
+    return choice_target
+
+
+def _classification_flags():
+    from bertlib.tasks.classification import classification_flags
+    return classification_flags
+
+
+def _text_answers():
+    from bertlib.tasks.classification import text_answers
+    return text_answers
+
+
+def _text_targets():
+    from bertlib.tasks.classification import text_targets
+    return text_targets
+
+
+registry.TARGETS.update({
+    "questions": lambda: _squad_target().Spans(),
+    "multiple_choice": lambda: _choice_target().Endings(),
+    "tagging": lambda: _tagging_target().Tags(),
+    "multilabel": lambda: _text_targets().MultiLabel(),
+    "regression": lambda: _text_targets().Score(),
+    "classification": lambda: _text_targets().SingleLabel(),
+    "pre-training": lambda: _pretraining_target().MaskedTokens()})
+registry.ANSWERS.update({
+    "classification": lambda: _text_answers().ChosenLabel,
+    "regression": lambda: _text_answers().PredictedScore,
+    "multilabel": lambda: _text_answers().ChosenLabels,
+    "tagging": lambda: _tagging_target().TaggedText,
+    "questions": lambda: _squad_target().SquadQuestions,
+    "multiple_choice": lambda: _choice_target().ChosenEnding,
+    "masked_words": lambda: _pretraining_target().MaskedWords,
+    "vectors": lambda: _text_answers().TextVector})
+registry.COMMANDS.update({
+    "run_classifier": lambda: _classification_flags().RUN_CLASSIFIER,
+    "run_classifier_with_tfhub": lambda: _classification_flags().RUN_CLASSIFIER_WITH_TFHUB,
+    "run_ner": lambda: _tagging_flags().RUN_NER,
+    "run_pretraining": lambda: _pretraining_flags().RUN_PRETRAINING,
+    "run_squad": lambda: _squad_flags().RUN_SQUAD,
+    "run_swag": lambda: _choice_flags().RUN_SWAG})

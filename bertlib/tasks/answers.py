@@ -24,7 +24,6 @@ class Answers:
       task: one of `registry.ANSWERS`, see `create`.
       fields: names of the texts of an input, such as ("text_a", "text_b").
       required: number of texts that an input must have. All further texts are optional.
-      head: see `bertlib.tasks.head`. It is built when it is asked for, because it needs TensorFlow.
       extra_inputs: names of the inputs of the head in addition to the inputs of the encoder; see
         `loaded_model.LoadedModel`.
       formats: the file formats other than SavedModel to which the model can be exported.
@@ -93,6 +92,11 @@ class Answers:
         raise ValueError(f"the development set of {model.target.title} cannot be read again.")
 
     # --- Inputs and outputs
+
+    @property
+    def head(self):
+        """The head of the model, see `bertlib.tasks.head`. Needs TensorFlow."""
+        return self.model.target.create_head()
 
     @property
     def input_names(self):

@@ -171,7 +171,7 @@ class _Phases:
         Args:
           use: `Task.scores` or `Task.write`. Only the first replica calls it and returns its result.
         """
-        inference = Inference(self._estimator, self._input_fn(split), checkpoint, self._start)
+        inference = Inference(self._settings, self._estimator, self._input_fn(split), checkpoint, self._start)
         if not self._writes:
             return inference.follow()
         result = use(split, inference)

@@ -28,15 +28,6 @@ def evaluated_weights(settings):
     return group.broadcast(found) if group else found
 
 
-@contextlib.contextmanager
-def memory_errors_naming(flag):
-    """Returns a context manager. If memory runs out in its block, the error names the flag to lower."""
-    try:
-        yield
-    except tf.errors.ResourceExhaustedError as error:
-        raise ValueError(f"out of memory. Lower --{flag}.") from error
-
-
 class _Estimator(estimator.Estimator):
     """An Estimator whose error names the flags to change if a training runs out of memory. If the run does
     not train, this Estimator writes nothing into --output_dir."""

@@ -16,7 +16,7 @@ _LINEAR, CRF = ("output_weights", "output_bias"), "crf/transitions"
 
 
 class HeadDescription(NamedTuple):
-    """The kind and the labels of a head, in a checkpoint or of a task.
+    """The kind and the labels of the head in a checkpoint.
 
     Attributes:
       kind: name of the target, see `bertlib.tasks.target`; None if it is unknown.
@@ -143,7 +143,7 @@ def starting_checkpoint(settings, wanted):
 
     Args:
       settings: a `Settings` with --init_checkpoint. The run must load no weights from --output_dir.
-      wanted: the task's `HeadDescription`.
+      wanted: the `target.Target` of the task, which knows its labels.
 
     Returns:
       a `checkpoint_formats.Checkpoint`.
@@ -152,20 +152,19 @@ def starting_checkpoint(settings, wanted):
       ValueError: the run does not train, and the head in the checkpoint is not the head of the task.
     """
     checkpoint = model_config.open_starting_weights(settings)
-    head = read_head(checkpoint, wanted.kind)
+    head = read_head(checkpoint, wanted.name)
     if head is None:
         return checkpoint
-    target = registry.find_target(wanted.kind)
     difference, advice = _describe_difference(settings, head, wanted)
     if not difference:
-        return _reorder_head(checkpoint, head, wanted, target)
+        return _reorder_head(checkpoint, head, wanted)
     if not settings.do_train:
         raise ValueError(f"{difference}. {advice}")
     is_pretrained = bool(head.kind) and registry.find_target(head.kind).is_pretraining
     (logging.info if is_pretrained else logging.warning)(
         "%s. The %s starts from random weights, and the encoder starts from this checkpoint.",
         difference[0].upper() + difference[1:],
-        target.noun)
+        wanted.noun)
     return checkpoint_formats.drop_tensors(checkpoint, [*_LINEAR, CRF])
 
 
@@ -176,25 +175,24 @@ def _describe_difference(settings, head, wanted):
       (the difference in words, advice for a run without training); two empty texts if there is no difference.
     """
     path = settings.init_checkpoint
-    target = registry.find_target(wanted.kind)
-    has_own_names = bool(target.variables)
-    if head.kind != wanted.kind and (head.kind is not None or has_own_names):
+    has_own_names = bool(wanted.variables)
+    if head.kind != wanted.name and (head.kind is not None or has_own_names):
         kind = registry.find_target(head.kind).title if head.kind else "another task"
         source = f" ({head.source})" if head.source else ""
         return (f"the head in --init_checkpoint={path} is the head of {kind}{source}, but the task needs the "
-                f"head of {target.title}",
+                f"head of {wanted.title}",
                 "Train first, with --do_train=true, or use another checkpoint.")
     if has_own_names:
         return "", ""
     if head.labels and wanted.labels and not _permutation(head, wanted):
-        return (f"the {target.noun} in --init_checkpoint={path} has the labels "
+        return (f"the {wanted.noun} in --init_checkpoint={path} has the labels "
                 f"{', '.join(head.labels)} ({head.source}), but the task has the labels "
                 f"{', '.join(wanted.labels)}",
                 "Train first, with --do_train=true. If both lists mean the same labels, write the task's "
                 f"names into {head.source}, in the order of the labels in this file.")
-    if head.outputs not in (None, wanted.outputs):
-        return (f"the {target.noun} in --init_checkpoint={path} was trained with another number "
-                f"of labels: it has {head.outputs} labels, but the task has {wanted.outputs}",
+    if head.outputs not in (None, wanted.size):
+        return (f"the {wanted.noun} in --init_checkpoint={path} was trained with another number "
+                f"of labels: it has {head.outputs} labels, but the task has {wanted.size}",
                 "Train first, with --do_train=true, or use another checkpoint.")
     if head.crf != wanted.crf and not settings.do_train:
         return (f"the tagger in --init_checkpoint={path} was trained {'with' if head.crf else 'without'} a "
@@ -212,27 +210,26 @@ def _permutation(head, wanted):
     return [old.index(label) for label in new] if sorted(old) == sorted(new) else None
 
 
-def _reorder_head(checkpoint, head, wanted, target):
+def _reorder_head(checkpoint, head, wanted):
     """Returns a checkpoint in which the outputs of the head are in the order of the task's labels.
 
     Args:
       checkpoint: a `checkpoint_formats.Checkpoint`.
       head: the `HeadDescription` in the checkpoint.
-      wanted: the task's `HeadDescription`.
-      target: its target.
+      wanted: the target of the task.
     """
     if not wanted.labels:
         return checkpoint
     if not head.labels:
         logging.info("The labels of the %s in %s have no names. The outputs get the labels of the task, "
                      "in this order: %s.",
-                     target.noun, checkpoint.path, ", ".join(wanted.labels))
+                     wanted.noun, checkpoint.path, ", ".join(wanted.labels))
         return checkpoint
     order = _permutation(head, wanted)
     if order == sorted(order):
         return checkpoint
     logging.info("The %s in %s has the labels in the order %s. Its outputs are rearranged into the order of "
                  "the task: %s.",
-                 target.noun, checkpoint.path, ", ".join(head.labels), ", ".join(wanted.labels))
+                 wanted.noun, checkpoint.path, ", ".join(head.labels), ", ".join(wanted.labels))
     return checkpoint_formats.reorder_tensors(checkpoint,
                                               {**dict.fromkeys(_LINEAR, [order]), CRF: [order, order]})

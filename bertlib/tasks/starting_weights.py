@@ -1,7 +1,6 @@
 """Finds the weights from which a run starts, changes them as the flags require, and checks that they fit the
 model. `head_labels` compares the head in these weights with the head of the task."""
 
-import enum
 from typing import NamedTuple
 
 from absl import logging
@@ -13,25 +12,17 @@ import optimization
 import tokenization
 
 
-class Origin(enum.Enum):
-    """The place that the weights of a run come from."""
-
-    OUTPUT_DIR = "the newest checkpoint in --output_dir, which the Estimator restores"
-    INIT_CHECKPOINT = "--init_checkpoint"
-    ENCODER = "the encoder, which is a hub module with its own weights"
-    RANDOM = "random numbers"
-
-
 class StartingWeights(NamedTuple):
     """The weights from which a run starts.
 
     Attributes:
-      origin: an `Origin`.
+      origin: "output_dir" (the newest checkpoint in --output_dir, which the Estimator restores),
+        "init_checkpoint", "encoder" (a hub module has its own weights), or "random".
       checkpoint: the `checkpoint_formats.Checkpoint` that the model_fn reads, if the origin is
-        `Origin.INIT_CHECKPOINT`. None for all other origins: the model_fn reads no checkpoint.
+        "init_checkpoint". None for all other origins: the model_fn reads no checkpoint.
     """
 
-    origin: Origin
+    origin: str
     checkpoint: checkpoint_formats.Checkpoint | None = None
 
 
@@ -51,26 +42,26 @@ def find(task):
     if settings.output_directory.newest:
         encoder_shapes = bert_config.variable_shapes(config) if config else {}
         check_output_checkpoint(settings, {**encoder_shapes, **head_shapes})
-        return StartingWeights(Origin.OUTPUT_DIR)
+        return StartingWeights("output_dir")
     start = None
     if settings.init_checkpoint:
         from bertlib.tasks import head_labels
         start = with_marker_rows(settings, config,
-                                 head_labels.starting_checkpoint(settings, task.describe_head()))
+                                 head_labels.starting_checkpoint(settings, task.target))
     if not settings.do_train:
         _check_trained_head(settings, head_shapes, start)
     if start:
         check_fits(start, config, head_shapes)
         if settings.do_train and settings.reinit_layers:
             start = _without_reinitialized(settings, config, start)
-        return StartingWeights(Origin.INIT_CHECKPOINT, start)
+        return StartingWeights("init_checkpoint", start)
     if not config:
-        return StartingWeights(Origin.ENCODER)
+        return StartingWeights("encoder")
     logging.warning("No --init_checkpoint: the weights start at random.")
     if settings.freeze_layers or settings.freeze_embeddings:
         logging.warning("Frozen weights are not trained, so they keep their random values. Pass "
                         "--init_checkpoint, or leave out --freeze_layers and --freeze_embeddings.")
-    return StartingWeights(Origin.RANDOM)
+    return StartingWeights("random")
 
 
 # --- Changes ---------------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@ from bertlib.runs import registry
 
 
 class Target:
-    """Base class of the targets. A target is always an object: `registry.find_target` returns one that knows
-    no labels, and the task of a run makes one that knows the labels of its model.
+    """Base class of the targets. A target is always an object. That of `registry.find_target` knows no model;
+    that of a run, after `Task.read`, or of a trained model also knows the labels of its model.
 
     Attributes:
       name: name of the target in run.json, one of `registry.TARGETS`.
@@ -19,6 +19,7 @@ class Target:
       is_pretraining: whether models are only pre-trained for this target.
       labels: list of str, the labels in the order of the outputs; None or empty if this object knows none.
       size: number of outputs of the head; None if this object does not know it.
+      crf: whether the head has a CRF.
       problem_type: "problem_type" in Hugging Face's configurations, or None.
       architecture: class of Hugging Face's models with such a head, or None.
       usual_answers: the task of `answers` for which a model is used by default.
@@ -32,11 +33,15 @@ class Target:
 
     name = title = problem_type = architecture = fractions = planned = None
     noun = "head"
-    has_labels = is_score = is_multilabel = is_pretraining = False
+    has_labels = crf = is_score = is_multilabel = is_pretraining = False
     variables = optional_variables = more_settings = ()
     usual_answers = labels = size = answer_separator = None
 
     # --- The model
+
+    def of_model(self, model):
+        """Returns the target that knows the labels of a `trained_model.TrainedModel`."""
+        return self
 
     def answers(self):
         """Returns the class of the answers with the name `usual_answers`."""
@@ -44,7 +49,7 @@ class Target:
 
     def create_head(self):
         """Returns the head, see `bertlib.tasks.head`. Its module is imported here, because it loads
-        TensorFlow. The method of a subclass may have arguments."""
+        TensorFlow."""
         raise NotImplementedError
 
     def planned_model(self):

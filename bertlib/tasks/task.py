@@ -155,11 +155,6 @@ class Task(abc.ABC):
 
     # --- Check the weights, the disk and the record
 
-    def describe_head(self):
-        """Returns the `head_labels.HeadDescription` that the model needs."""
-        from bertlib.tasks import head_labels
-        return head_labels.HeadDescription(self.target.name, self.target.labels, self.target.size)
-
     def create_head(self):
         """Returns the head, a `bertlib.tasks.head.Head`."""
         return self.target.create_head()

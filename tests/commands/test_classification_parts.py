@@ -4,12 +4,14 @@ import types
 
 from helpers import write_json
 import model_directories
+import numpy as np
 import pytest
 
 from bertlib.runs.settings import Settings
 from bertlib.tasks.classification import classification_results, classifier_features
 from bertlib.tasks.classification.classification_task import Classification
 from bertlib.tasks.classification.classifier_data import get_processor
+from bertlib.tasks.classification.text_targets import SingleLabel
 
 
 @pytest.mark.parametrize("lengths, said", [
@@ -33,6 +35,9 @@ def test_summaries_of_another_task_than_the_trained_one_have_their_own_folder(tr
     write_json(tmp_path / "run.json", model_directories.record(["0", "1"], task=trained))
     task = Classification(Settings({"do_train": False, "results_dir": str(tmp_path), "task_name": "MRPC",
                                     "predict_batch_size": 8}))
-    task.processor, task._test_has_labels = get_processor("mrpc"), True
-    inference = types.SimpleNamespace(evaluate=lambda metrics, name, batch_size=None: name)
+    task.source, task.target, task._test_has_labels = get_processor("mrpc"), SingleLabel(["0", "1"]), True
+    task.settings.doc_stride, task.features = 0, {split: types.SimpleNamespace(label_ids=[1])}
+    inference = types.SimpleNamespace(
+        rows=lambda **arguments: [{"probabilities": np.float32([0.2, 0.8]), "loss": 0.2}],
+        complete=lambda metrics, name: name)
     assert task.scores(split, inference) == folder

@@ -12,6 +12,8 @@ import tiny
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.runs.settings import Settings
 from bertlib.tasks import head_labels
+from bertlib.tasks.classification import choice_target, text_targets
+from bertlib.tasks.tagging import tagging_target
 
 LABELS, TAGS = tiny.LABELS["mnli"], ["B-X", "I-X", "O"]
 HEAD = {"output_weights": np.arange(48, dtype=np.float32).reshape(3, 16) / 48 - 0.5,
@@ -19,11 +21,9 @@ HEAD = {"output_weights": np.arange(48, dtype=np.float32).reshape(3, 16) / 48 - 
 CRF = {"crf/transitions": np.arange(9, dtype=np.float32).reshape(3, 3)}
 SQUAD = {"cls/squad/output_weights": np.zeros((2, 16), np.float32),
          "cls/squad/output_bias": np.zeros(2, np.float32)}
-WANTED = {"classification": head_labels.HeadDescription("classification", LABELS, 3),
-          "tagging": head_labels.HeadDescription("tagging", TAGS, 3),
-          "CRF": head_labels.HeadDescription("tagging", TAGS, 3, True),
-          "regression": head_labels.HeadDescription("regression", None, 1),
-          "multiple choice": head_labels.HeadDescription("multiple_choice")}
+WANTED = {"classification": text_targets.SingleLabel(LABELS), "tagging": tagging_target.Tags(TAGS),
+          "CRF": tagging_target.Tags(TAGS, True), "regression": text_targets.Score(),
+          "multiple choice": choice_target.Endings()}
 
 
 @pytest.fixture

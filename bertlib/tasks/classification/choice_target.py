@@ -20,12 +20,16 @@ class Endings(Target):
     more_settings = (entries.Integer("num_choices", 4, "", least=choice_data.MIN_CHOICES,
                                      most=choice_data.MAX_CHOICES),)
 
-    def create_head(self, num_choices=1):
+    def __init__(self, num_choices=1):
+        """Creates a target. `num_choices` is the number of endings of an example."""
+        self.num_choices = num_choices
+
+    def create_head(self):
         from bertlib.tasks.classification import choice_head
-        return choice_head.Choice(num_choices)
+        return choice_head.Choice(self.num_choices)
 
     def planned_model(self):
-        return self.create_head(choice_data.SWAG_CHOICES), choice_data.feature_fields
+        return Endings(choice_data.SWAG_CHOICES).create_head(), choice_data.feature_fields
 
     def score_table(self, table):
         # A label is only the position of the right ending in the list of endings. So metrics that are
@@ -45,10 +49,6 @@ class ChosenEnding(answers.Answers):
     def __init__(self, model):
         super().__init__(model)
         self.fields = choice_data.column_names(model.setting("num_choices"))
-
-    @property
-    def head(self):
-        return self.model.target.create_head()
 
     def windows(self, *texts, **by_name):
         names = self.fields[:len(texts)]

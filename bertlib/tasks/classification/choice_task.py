@@ -64,25 +64,20 @@ class MultipleChoice(task.Task):
             logging.info("%s: %s with %d endings%s.", file.path,
                          terminal.counted(len(file.rows), "question"), choice_data.count_endings(file),
                          "" if file.is_labelled else ", without labels")
+        self.target = choice_target.Endings(choice_data.count_endings(next(iter(self.files.values()))))
         self.warn_of_unknown_tokens(self.data, lambda row: row.texts)
 
     # --- The model
 
     target = choice_target.Endings()
 
-    def create_head(self):
-        return self.target.create_head(choice_data.count_endings(self._first_file))
-
     def fields(self, seq_length, split="train"):
-        return choice_data.feature_fields(seq_length, choice_data.count_endings(
-            self.files.get(split, self._first_file)))
-
-    @property
-    def _first_file(self):
-        return next(iter(self.files.values()))
+        file = self.files.get(split)
+        return choice_data.feature_fields(
+            seq_length, choice_data.count_endings(file) if file else self.target.num_choices)
 
     def describe(self):
-        return {"task": "swag", "settings": {"num_choices": choice_data.count_endings(self._first_file)},
+        return {"task": "swag", "settings": {"num_choices": self.target.num_choices},
                 **split_data.describe(self.settings, lambda: len(self.data["dev"]))}
 
     # --- The run

@@ -13,7 +13,6 @@ from bertlib.system import files
 from bertlib.tasks import results, split_data
 from bertlib.tasks.classification import (
     classification_metrics,
-    classification_run,
     glue_submission_files,
 )
 import tokenization
@@ -36,7 +35,7 @@ class ClassificationResults:
         """The answers of the bag of words, see `baselines.bag_of_words`."""
         train = self.data.get("train")
         if train is None and self.settings.baseline == "true":
-            train = classification_run.read_baseline_examples(self.settings, self.task.processor, self.target)
+            train = self.task.read_baseline_examples()
         return baselines.bag_of_words(
             self.settings, self.target, train,
             {split: self.data[split] for split in self.task.splits() if self.task.has_labels(split)})
@@ -61,7 +60,7 @@ class ClassificationResults:
             numbers = [prediction[self.target.output] for prediction in predictions]
             answers = [self.target.predicted_label(row) for row in numbers]
             self._write_predictions(numbers, answers, suffix)
-            glue_submission_files.write_predictions(self.settings.results_dir, self.task.processor, split,
+            glue_submission_files.write_predictions(self.settings.results_dir, self.task.source, split,
                                                     answers)
             self.task.write_table(f"test_predictions{suffix}", rows, self.target.separator, dialect)
         splits = self.task.splits()
@@ -79,7 +78,7 @@ class ClassificationResults:
         """
         names = self.target.metric_names_of_labels()
         official = ", ".join(f"{names[metric]} {metrics[f'eval_{metric}']:.3f}"
-                             for metric in self.task.processor.metrics)
+                             for metric in self.task.source.metrics)
         self._official.append(f"{split.replace('_', ' ')}: {official}")
         labels, outputs, _ = self.task.arrays(split, predictions)
         more, file_name = self.target.details(labels, outputs), f"{name}.txt"
@@ -144,7 +143,7 @@ class ClassificationResults:
         settings = self.settings
         if settings.data_dir is None:
             return settings.dev_file or settings.train_file
-        names = self.task.processor.file_names().get(split, ())
+        names = self.task.source.file_names().get(split, ())
         return next(filter(files.exists, (os.path.join(settings.data_dir, name) for name in names)), None)
 
 

@@ -1,7 +1,7 @@
 """Finds the processor of a run and resolves the flags that depend on it. Reads and checks the examples.
 
-A processor reads the examples of a known task (--task_name) or of a task module (--task_module). The user's
-own data (--train_file and other files) are read by the processor in `own_data`.
+A processor reads the examples of a known task (--task_name) or of a task module (--task_module). The module
+`own_data` reads the user's own data (--train_file and other files).
 """
 
 import contextlib
@@ -83,8 +83,9 @@ def load_module(settings, suffix):
       (processor, `task_module.Module`).
     """
     processor, module = task_module.load(settings)
-    resolve_phases_and_directory(settings, settings.task_module, suffix,
-                                 lambda split: _provides(processor, split))
+    resolve_directory(settings, settings.task_module, suffix)
+    turn_on_phases(settings, [split for split in split_data.PHASES if _provides(processor, split)])
+    settings.choose_phases()
     settings.task_name, settings.task_type = classifier_data.TASK_MODULE, processor.task_type
     recorded_flags.inherit(settings, *TASK_TYPES, without=("task_name", "task_type"))
     if settings.data_dir is not None:
@@ -167,25 +168,26 @@ def _explain_missing_name(settings):
             "--task_module.")
 
 
-def resolve_phases_and_directory(settings, path, suffix, has_examples):
-    """Sets the phases and --output_dir if they were not given.
+def resolve_directory(settings, path, suffix):
+    """Sets --output_dir if it was not given.
 
     Args:
-      settings: a `Settings`. If no phase was given, each phase that has examples is turned on.
+      settings: a `Settings`.
       path: the file of the user after which the default --output_dir is named.
       suffix: suffix of the default --output_dir.
-      has_examples: function that takes "train", "dev" or "test".
     """
     if settings.output_dir is None:
         name = os.path.basename(path)
         name = name[:-len(".gz")] if name.lower().endswith(".gz") else name
         settings.set_default("output_dir", files.path_beside(
             os.path.join("output", os.path.splitext(name)[0]), suffix))
+
+
+def turn_on_phases(settings, splits):
+    """Turns on the phases of splits, which have examples. Has no effect if a phase was given."""
     if not any(map(settings.is_given, PHASES)):
-        for split, phase in split_data.PHASES.items():
-            if has_examples(split):
-                settings.set_default(phase, True)
-    settings.choose_phases()
+        for split in splits:
+            settings.set_default(split_data.PHASES[split], True)
 
 
 def refuse_other_file(settings, flag, is_same):
@@ -245,7 +247,7 @@ def _check_processor(processor):
 
 
 def read_examples(settings, processor, target):
-    """Reads and checks the examples that the phases of the run need.
+    """Reads the examples that the phases of the run need.
 
     Args:
       settings: a `Settings`.
@@ -269,26 +271,27 @@ def read_examples(settings, processor, target):
     for name, rows in examples.items():
         if name.startswith("test"):
             known = labels if name == "test" and labels is not None else [target.default_label] * len(rows)
-            rows = list(map(_with_label, rows, known))
-        check_examples(rows, target)
-        examples[name] = split_data.draw_examples(settings, name, rows, split_data.row_digest)
-    if settings.do_train and settings.max_train_examples and (
-            len({str(example.label) for example in examples["train"]}) < 2):
-        raise ValueError(f"--max_train_examples={settings.max_train_examples}: all drawn examples have the "
-                         "same label, so there is nothing to learn. Pass a larger number.")
+            examples[name] = list(map(_with_label, rows, known))
     return examples, labels is not None
 
 
-def read_baseline_examples(settings, processor, target):
-    """Returns the training examples for the baseline of a run without training, as a list of `InputExample`.
-    The list is empty if the run has no training data. For the arguments, see `read_examples`."""
-    try:
-        examples = processor.get_train_examples(settings.data_dir)
-    except (NotImplementedError, OSError) as error:
-        logging.info("Baseline: the training examples cannot be read: %s", error)
-        return []
-    check_examples(examples, target)
-    return split_data.draw_examples(settings, "train", examples, split_data.row_digest)
+def draw_examples(settings, examples, target):
+    """Checks the examples of a run, and returns those that --max_train_examples and --max_eval_examples draw.
+
+    Args:
+      settings: a `Settings`.
+      examples: {name of a set: list of `InputExample`}, see `read_examples`. The result has the same form.
+      target: the target of the task's model.
+    """
+    drawn = {}
+    for name, rows in examples.items():
+        check_examples(rows, target)
+        drawn[name] = split_data.draw_examples(settings, name, rows, split_data.row_digest)
+    if settings.do_train and settings.max_train_examples and (
+            len({str(example.label) for example in drawn["train"]}) < 2):
+        raise ValueError(f"--max_train_examples={settings.max_train_examples}: all drawn examples have the "
+                         "same label, so there is nothing to learn. Pass a larger number.")
+    return drawn
 
 
 def _with_label(example, label):

@@ -10,7 +10,6 @@ import re
 from absl import logging
 import numpy as np
 
-from bertlib.data import batches
 from bertlib.runs import checks, file_names, model_config, registry
 from bertlib.tasks import split_data, task, window_pooling
 from bertlib.tasks.classification import (
@@ -27,11 +26,11 @@ class Classification(task.Task):
     A run has the splits "train", "dev" and "test", and may have additional sets, such as "dev_mismatched".
 
     Attributes:
-      processor: the `classifier_data.DataProcessor` of the task, after `resolve`.
+      source: the `classifier_data.DataProcessor` of the task, or `own_data`, after `resolve`.
       module: the `task_module.Module` of --task_module, after `resolve`; None without this flag.
       own_data: the `own_data.OwnData`, after `resolve`; None if the examples are not the user's own data.
       target: see `text_targets`, after `read`.
-      data: see `classification_run.read_examples`, after `read`.
+      data: {name of a set: list of `InputExample`}, see `classification_run.read_examples`; after `read`.
       features: {split: its `classifier_features.FeatureRecords`}, after `read`.
     """
 
@@ -39,38 +38,38 @@ class Classification(task.Task):
 
     def __init__(self, settings):
         super().__init__(settings)
-        self.processor = self.module = self.own_data = self.target = None
+        self.source = self.module = self.own_data = self.target = None
         self.features, self._test_has_labels = {}, False
 
     @property
     def name(self):
         """The name of the task in the log and in reports."""
-        return self.processor.name or self.settings.task_name
+        return self.source.name or self.settings.task_name
 
     # --- Flags
 
     def resolve(self):
-        self.resolve_processor()
+        self.resolve_source()
         model_config.resolve_model_flags(self.settings)
 
-    def resolve_processor(self, suffix=""):
-        """Finds the processor, and resolves the flags that depend on it. The default --output_dir ends in
-        `suffix`."""
+    def resolve_source(self, suffix=""):
+        """Finds the source of the examples, and resolves the flags that depend on it. `suffix` is the end of
+        the default --output_dir."""
         settings = self.settings
         classification_run.resolve_task_module(settings)
         if settings.task_module:
-            self.processor, self.module = classification_run.load_module(settings, suffix)
+            self.source, self.module = classification_run.load_module(settings, suffix)
         elif classification_run.uses_own_data(settings):
             from bertlib.tasks.classification import own_data
-            self.processor = self.own_data = own_data.OwnData(settings, suffix)
+            self.source = self.own_data = own_data.OwnData(settings, suffix)
         else:
-            self.processor = classification_run.find_known_task(settings, suffix)
-        if settings.is_given("xnli_language") and not isinstance(self.processor, XnliProcessor):
+            self.source = classification_run.find_known_task(settings, suffix)
+        if settings.is_given("xnli_language") and not isinstance(self.source, XnliProcessor):
             raise ValueError(f"--xnli_language={settings.xnli_language}: this flag is only for the task "
                              "XNLI. Leave the flag out.")
         if not self.own_data:
-            self.target = registry.find_target(self.processor.task_type).for_run(
-                settings, self.processor.get_labels())
+            self.target = registry.find_target(self.source.task_type).for_run(
+                settings, self.source.get_labels())
 
     # --- Files and data
 
@@ -78,13 +77,13 @@ class Classification(task.Task):
         settings = self.settings
         if settings.data_dir is None:
             return split_data.list_files(settings, (*split_data.FILES, "label_file", "label_map"))
-        names = itertools.chain.from_iterable(self.processor.file_names().values())
+        names = itertools.chain.from_iterable(self.source.file_names().values())
         return {"data_dir": [os.path.join(settings.data_dir, name) for name in names]}
 
     @property
     def result_splits(self):
         return [part + suffix for part in ("dev", "test")
-                for suffix in ("", *(f"_{name}" for name in self.processor.further_sets))]
+                for suffix in ("", *(f"_{name}" for name in self.source.further_sets))]
 
     @property
     def feature_files(self):
@@ -127,17 +126,19 @@ class Classification(task.Task):
         names = [*super().result_names(part),
                  *(("test_results.tsv", "test_predictions.tsv") if part == "test" else ())]
         return [*(self._with_suffix(name, split) for name in names),
-                *(file for file, (its_split, _) in self.processor.submission.items() if its_split == split)]
+                *(file for file, (its_split, _) in self.source.submission.items() if its_split == split)]
 
     def read(self):
         settings, own_data = self.settings, self.own_data
         if own_data:
-            own_data.read()
+            examples, self._test_has_labels = own_data.read()
             self.target, self.skipped = own_data.target, own_data.skipped
             self.dialect = next(iter(own_data.dialects.values()))
+        else:
+            examples, self._test_has_labels = classification_run.read_examples(settings, self.source,
+                                                                               self.target)
         target = self.target
-        self.data, self._test_has_labels = classification_run.read_examples(settings, self.processor,
-                                                                            target)
+        self.data = classification_run.draw_examples(settings, examples, target)
         if self.config and any(example.text_b for part in self.data.values() for example in part):
             checks.check_segments(self.config, f"the examples of {settings.task_name} are pairs")
         if self._changes_loss:
@@ -149,6 +150,17 @@ class Classification(task.Task):
             getattr(example, "text_a", None), getattr(example, "text_b", None)))
         if settings.doc_stride and "train" in self.data:
             self.features["train"].cache()  # the number of training steps depends on the number of windows
+
+    def read_baseline_examples(self):
+        """Returns the training examples for the baseline of a run without training, as a list of
+        `InputExample`. The list is empty if the run has no training data."""
+        try:
+            examples = (self.own_data.examples("train") if self.own_data
+                        else self.source.get_train_examples(self.settings.data_dir))
+        except (NotImplementedError, OSError) as error:
+            logging.info("Baseline: the training examples cannot be read: %s", error)
+            return []
+        return classification_run.draw_examples(self.settings, {"train": examples}, self.target)["train"]
 
     @property
     def _changes_loss(self):
@@ -216,7 +228,7 @@ class Classification(task.Task):
     @property
     def shown(self):
         names = self.target.metric_names_of_labels()
-        return {f"eval_{name}": names[name] for name in self.processor.metrics}
+        return {f"eval_{name}": names[name] for name in self.source.metrics}
 
     def replaced_splits(self, split):
         # An earlier run may have evaluated additional sets that this run does not have. Their results go.
@@ -231,30 +243,20 @@ class Classification(task.Task):
             sum(records.windows) if settings.doc_stride else None,
             "raise --max_seq_length, or pass --doc_stride to split them into windows"))
 
-    def _evaluate(self, split, inference, metrics):
-        """Returns the result of `Inference.evaluate` for a split with labels."""
-        if split_data.part_of(split) == "dev":
-            return inference.evaluate(metrics=metrics, name=self.suffix(split)[1:] or None)
-        return inference.evaluate(metrics=metrics, name=f"test{self.task_suffix}",
-                                  batch_size=self.settings.predict_batch_size)
-
     def predict(self, split, inference):
         """Returns (list of the head's predictions for the examples of a split, metrics). The metrics are None
         if the split has no labels."""
-        predictions = []
-
-        def of_batches(parts):
-            rows = itertools.chain.from_iterable(map(batches.split_batch, parts))
-            predictions.extend(self._of_examples(split, batches.restore_file_order(rows)))
-            metrics = self.target.metrics(*self.arrays(split, predictions))
-            if self.settings.doc_stride:
-                metrics["loss"] = metrics["eval_loss"]  # of texts and not of windows
-            return {**metrics, **self._own_metrics(split, predictions, [*metrics, "loss", "global_step"])}
-
-        if self.has_labels(split):
-            metrics = self._evaluate(split, inference, of_batches)
-            return predictions, metrics
-        return self._of_examples(split, inference.rows()), None
+        has_labels, is_dev = self.has_labels(split), split_data.part_of(split) == "dev"
+        predictions = self._of_examples(split, inference.rows(
+            size="eval_batch_size" if is_dev else "predict_batch_size", is_evaluation=has_labels))
+        if not has_labels:
+            return predictions, None
+        metrics = self.target.metrics(*self.arrays(split, predictions))
+        if self.settings.doc_stride:
+            metrics["loss"] = metrics["eval_loss"]  # of texts and not of windows
+        metrics |= self._own_metrics(split, predictions, [*metrics, "loss", "global_step"])
+        name = self.suffix(split)[1:] or None if is_dev else f"test{self.task_suffix}"
+        return predictions, inference.complete(metrics, name)
 
     def _of_examples(self, split, rows):
         """Returns the predictions for the examples of a split as a list of dicts. With --doc_stride, the
@@ -287,10 +289,10 @@ class Classification(task.Task):
           split, predictions: see `predict`.
           known: names of the metrics that the head computes.
         """
-        if not hasattr(self.processor, "compute_metrics"):
+        if not hasattr(self.source, "compute_metrics"):
             return {}
         try:
-            found = self.processor.compute_metrics(
+            found = self.source.compute_metrics(
                 [self.target.row_label(example.label) for example in self.data[split]],
                 [self.target.row_answer(row[self.target.output])[0] for row in predictions])
             metrics = {f"eval_{name}": float(value) for name, value in found.items()}

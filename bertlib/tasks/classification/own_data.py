@@ -1,5 +1,5 @@
-"""Contains the processor of the user's own data (--train_file, --dev_file and --test_file). It resolves the
-flags of the data, reads the files, and determines the labels."""
+"""Reads the user's own data (--train_file, --dev_file and --test_file): resolves the flags of the data, reads
+the files, and determines the labels."""
 
 from absl import logging
 
@@ -11,11 +11,11 @@ from bertlib.tasks import head_labels, split_data
 from bertlib.tasks.classification import classification_run, classifier_data, dev_split, row_examples
 
 
-class OwnData(classifier_data.DataProcessor):
-    """The processor of the user's own data. `read` reads all files at once, so the argument `data_dir` of the
-    other methods is ignored.
+class OwnData:
+    """The user's own data. Flags name their files, columns and labels, so they need no processor.
 
     Attributes:
+      name, task_type, metrics, further_sets, submission: see `classifier_data.DataProcessor`.
       target: the target of the model, see `text_targets`; after `read`.
       dev_rows: the `dev_split.DevRows` if --dev_fraction takes the development set out of the training file;
         after `read`.
@@ -23,7 +23,7 @@ class OwnData(classifier_data.DataProcessor):
       dialects: {split: `tables.Dialect` for its table of predictions}, after `read`.
     """
 
-    name = "Own data"
+    name, further_sets, submission = "Own data", (), {}
 
     def __init__(self, settings, suffix):
         """Resolves the flags of the user's own data. Reads no data.
@@ -54,6 +54,9 @@ class OwnData(classifier_data.DataProcessor):
         """Reads and checks the files that the phases need, and determines the labels. Sets --text_column and
         --label_column if they were not given.
 
+        Returns:
+          (examples, whether the test set has labels), see `classification_run.read_examples`.
+
         Raises:
           ValueError, OSError: a file cannot be used, or the labels are unknown.
         """
@@ -71,12 +74,14 @@ class OwnData(classifier_data.DataProcessor):
                                   warns=file is next(iter(self._files.values())))
         classification_run.refuse_other_file(settings, "train_file", lambda record: (
             split_data.describe_examples(split_data.draw_examples(
-                settings, "train", self.get_train_examples(None), split_data.row_digest))
+                settings, "train", self.examples("train"), split_data.row_digest))
             == record["train_data"]))
         if settings.do_train and reader.unused:
             logging.warning("--label_map=%s: no file of this run contains the labels %s. Compare their "
                             "spelling with the labels in the files.", settings.label_map,
                             ", ".join(sorted(reader.unused)))
+        return ({split: self.examples(split) for split in split_data.needed(settings)},
+                settings.do_predict and self._files["test"].is_labelled)
 
     def _read_label_map(self):
         """Returns {old label: new label}: the content of --label_map. Without this flag, it is the content
@@ -176,13 +181,14 @@ class OwnData(classifier_data.DataProcessor):
         labels = head_labels.labels_of_weights(settings)
         return labels, f"the labels of the model in {settings.init_checkpoint or settings.output_dir}"
 
-    # --- The methods of a processor
+    # --- The examples
 
-    def get_test_labels(self, data_dir):
-        file = self._files["test"]
-        return [row.label for row in file.rows] if file.is_labelled else None
+    def examples(self, split):
+        """Returns the `InputExample`s of a split, a list. An example without a label has the default label.
 
-    def load_examples(self, data_dir, split, set_type=None):
+        Raises:
+          NotImplementedError: the run has not read the file of the split.
+        """
         if split not in self._files:
             raise NotImplementedError(f"this run has no --{split}_file.")
         file = self._files[split]
@@ -215,27 +221,21 @@ def _resolve_phases(settings, suffix):
         raise ValueError("--train_file, --dev_file or --test_file is required with your own data. For a "
                          "known task, pass --task_name instead.")
     settings.task_name = classifier_data.OWN_DATA
-    classification_run.resolve_phases_and_directory(
-        settings, next(iter(split_data.list_files(settings).values()))[0], suffix,
-        lambda split: _has_file(settings, split))
-    dev_split.take_fraction(settings)  # a training without an evaluation leaves the same rows out
+    classification_run.resolve_directory(
+        settings, next(iter(split_data.list_files(settings).values()))[0], suffix)
+    classification_run.turn_on_phases(settings, ["train"] if settings.train_file else [])
+    dev_split.take_fraction(settings)  # depends on --do_train, and may give the run a development set
+    named = {"train": settings.train_file, "dev": settings.dev_file or settings.dev_fraction,
+             "test": settings.test_file}
+    classification_run.turn_on_phases(settings, [split for split in ("dev", "test") if named[split]])
+    settings.choose_phases()
     if settings.do_train and settings.dev_file and settings.dev_fraction is not None:
         logging.warning("The training continues without the rows in %s, also with --dev_file. To train on "
                         "all rows, train in another --output_dir.", file_names.DEV_ROWS)
     for split, phase in split_data.PHASES.items():
-        if getattr(settings, phase) and not _has_file(settings, split):
+        if getattr(settings, phase) and not named[split]:
             other = " or --dev_fraction" if split == "dev" else ""
             raise ValueError(f"--{split}_file{other} is required with --{phase}=true.")
-
-
-def _has_file(settings, split):
-    """Returns whether flags name the examples of a set. If the run continues a training, sets --dev_fraction
-    to the value in that training; this depends on --do_train."""
-    if split == "dev":
-        dev_split.take_fraction(settings)
-        if settings.dev_fraction is not None:
-            return True
-    return bool(getattr(settings, f"{split}_file"))
 
 
 def _check_flags(settings, target):

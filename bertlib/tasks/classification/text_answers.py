@@ -58,10 +58,15 @@ class Texts(answers.Answers):
 
 
 class _TrainedTexts(Texts):
-    """Base class of the answers of models that were trained for texts."""
+    """Base class of the answers of models that were trained for texts. A subclass has these attributes:
+
+        key                 key of the prediction in an answer
+        answer(prediction)  returns the value of this key. `prediction` is the output of the head for a text
+    """
 
     def __init__(self, model):
         super().__init__(model, model.num_texts)
+        self._target = model.target
 
     @classmethod
     def can_predict(cls, task, trained):
@@ -91,38 +96,37 @@ class _TrainedTexts(Texts):
         return [(tuple(filter(None, (example.text_a, example.text_b))), example.label)
                 for example in examples]
 
-    @property
-    def head(self):
-        return self.model.target.with_labels(self.model.labels).create_head()
+    def postprocess(self, outputs, details):
+        prediction, labels = self.pooled(outputs)[self._target.output], self._target.labels
+        found = {self.key: self.answer(prediction)}
+        if labels:
+            found["probabilities"] = dict(zip(labels, map(answers.number, prediction)))
+        return found
 
 
 class ChosenLabel(_TrainedTexts):
     """Answers with {"label", "probabilities": {label: probability}}."""
 
-    has_label = True
+    key, has_label = "label", True
 
-    def postprocess(self, outputs, details):
-        labels, probabilities = self.model.labels, self.pooled(outputs)["probabilities"]
-        return {"label": labels[int(probabilities.argmax())],
-                "probabilities": dict(zip(labels, map(answers.number, probabilities)))}
+    def answer(self, prediction):
+        return self._target.predicted_label(prediction)
 
 
 class ChosenLabels(_TrainedTexts):
     """Answers with {"labels", "probabilities": {label: probability}}. "labels" contains each label whose
     probability is at least the --threshold with which the model was trained."""
 
-    def postprocess(self, outputs, details):
-        labels, probabilities = self.model.labels, self.pooled(outputs)["probabilities"]
-        threshold = self.model.setting("threshold")
-        likely = [label for label, value in zip(labels, probabilities) if value >= threshold]
-        return {"labels": likely, "probabilities": dict(zip(labels, map(answers.number, probabilities)))}
+    key = "labels"
+
+    def answer(self, prediction):
+        return list(self._target.predicted_labels(prediction))
 
 
 class PredictedScore(_TrainedTexts):
     """Answers with {"score": float}, the number that the model predicts."""
 
-    def postprocess(self, outputs, details):
-        return {"score": answers.number(self.pooled(outputs)["scores"])}
+    key, answer = "score", staticmethod(answers.number)
 
 
 class TextVector(Texts):

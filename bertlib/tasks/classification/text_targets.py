@@ -47,9 +47,14 @@ class TextTarget(Target):
     threshold, separator, takes_class_weights = None, ",", False
     more_settings = (entries.TextMap("mapped_labels", None, ""),)
 
-    def with_labels(self, labels):
-        """Returns the target of a model with these labels, a list of str; None for a score."""
-        return type(self)(labels)
+    def __init__(self, labels=()):
+        """Creates a target. `labels` is a list of str."""
+        self.labels = list(labels)
+        self.size = len(self.labels)
+        self._ids = {label: index for index, label in enumerate(self.labels)}
+
+    def of_model(self, model):
+        return type(self)(model.labels)
 
     def for_run(self, settings, labels):
         """Returns the target of a run.
@@ -65,7 +70,7 @@ class TextTarget(Target):
         for name in filter(settings.is_given, ("threshold", "label_separator")):
             raise ValueError(f"--{name} is for --task_type=multilabel, but this run has "
                              f"--task_type={self.name}. Leave --{name} out.")
-        return self.with_labels(labels)
+        return type(self)(labels)
 
     # --- Labels and answers
 
@@ -133,11 +138,6 @@ class SingleLabel(TextTarget):
     padding_label = 0
     output = "probabilities"
 
-    def __init__(self, labels=()):
-        self.labels = list(labels)
-        self.size = len(self.labels)
-        self._ids = {label: index for index, label in enumerate(self.labels)}
-
     def create_head(self, *loss_options):
         from bertlib.tasks.classification import classification_head
         return classification_head.Classifier(self.size, *loss_options)
@@ -177,7 +177,7 @@ class SingleLabel(TextTarget):
         return self.metric_names if second == "1" else {**self.metric_names, "f1": f"F1 of {second}"}
 
     def planned_model(self):
-        target = self.with_labels(["0", "1"])
+        target = SingleLabel(["0", "1"])
         fields = functools.partial(feature_fields, target=target)
         return target.create_head(), fields
 
@@ -273,15 +273,16 @@ class MultiLabel(TextTarget):
           threshold: a label is predicted if its probability is at least this number.
           separator: str, the text between the labels in an answer.
         """
-        self.labels = list(labels)
-        self.size = len(self.labels)
+        super().__init__(labels)
         self.field = example_encoding.Field(_NAME, "int64", (self.size,), (0, 1))
         self.threshold, self.separator = threshold, separator
-        self._ids = {label: index for index, label in enumerate(self.labels)}
 
     def create_head(self):
         from bertlib.tasks.classification import classification_head
         return classification_head.MultilabelClassifier(self.size)
+
+    def of_model(self, model):
+        return MultiLabel(model.labels, model.setting("threshold"))
 
     def for_run(self, settings, labels):
         for label in labels:

@@ -1,7 +1,6 @@
 """Contains the task of run_pretraining.py: predicts masked words and next sentences. Also
 computes the metrics of the pre-training."""
 
-import functools
 import itertools
 import os
 
@@ -155,8 +154,9 @@ class Pretraining(task.Task):
 
     def predict(self, split, inference):
         """Returns (None, metrics). The predictions would need too much memory."""
-        return None, inference.evaluate(steps=self.settings.max_eval_steps, metrics=functools.partial(
-            evaluate, vocab_size=self.config.vocab_size))
+        batches = inference.batches("eval_batch_size", is_evaluation=True,
+                                    steps=self.settings.max_eval_steps)
+        return None, inference.complete(evaluate(batches, self.config.vocab_size))
 
     def write(self, split, inference):
         from bertlib.tasks import results

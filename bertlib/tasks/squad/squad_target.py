@@ -63,10 +63,6 @@ class SquadQuestions(answers.Answers):
         examples = squad_data.read_squad_examples(path_of("predict_file"), is_training=False)
         return [((example.question_text, example.context), None) for example in examples]
 
-    @property
-    def head(self):
-        return self.model.target.create_head()
-
     def windows(self, question, context):
         words, offsets = squad_data.split_context(answers.text("context", context))
         example = squad_data.SquadExample("", answers.text("question", question), words, context=context,

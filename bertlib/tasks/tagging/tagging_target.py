@@ -21,12 +21,19 @@ class Tags(Target):
         entries.Choice("tag_scheme", tagging_data.SCHEMES[0], tagging_data.SCHEMES, ""),
         entries.Choice("word_splitting", word_splitter.SPACES, word_splitter.SPLITTINGS, ""))
 
-    def create_head(self, num_tags, use_crf=False):
+    def __init__(self, labels=(), crf=False):
+        """Creates a target. `labels` is the list of the tags, in the scheme IOB2."""
+        self.labels, self.size, self.crf = labels, len(labels), crf
+
+    def of_model(self, model):
+        return Tags(model.labels, model.setting("crf"))
+
+    def create_head(self):
         from bertlib.tasks.tagging import tagging_head
-        return tagging_head.Tagger(num_tags, use_crf)
+        return tagging_head.Tagger(self.size, self.crf)
 
     def planned_model(self):
-        return self.create_head(9), tagging_data.feature_fields  # the tags of CoNLL-2003
+        return Tags([""] * 9).create_head(), tagging_data.feature_fields  # as many tags as in CoNLL-2003
 
     score_table = staticmethod(tagging_metrics.score_table)
 
@@ -53,10 +60,6 @@ class TaggedText(answers.Answers):
         file = tagged_json_lines.read_tagged(path_of("dev_file"), model.setting("token_column"),
                                              model.setting("tag_column"))
         return [((list(sentence.words),), sentence.tags) for sentence in file.sentences]
-
-    @property
-    def head(self):
-        return self.model.target.create_head(len(self.model.labels), self.model.setting("crf"))
 
     def windows(self, text):
         if isinstance(text, list) and all(isinstance(word, str) and tagging_data.split_words(word)

@@ -34,7 +34,7 @@ class Tagging(task.Task):
 
     Attributes:
       files: {split: its `tagging_data.ConllFile` or `tagged_json_lines.JsonLinesFile`}, after `read`.
-      labels: list of str, the classes of the model, after `read`. The classes are tags in the scheme IOB2.
+      target: the `tagging_target.Tags`. After `read`, it knows the labels of the model.
       scheme: str, the scheme of the tags in the prediction file, after `read`.
       windows: the inputs of the model, {split: list of `tagging_data.Window`}, after `read`.
     """
@@ -76,9 +76,9 @@ class Tagging(task.Task):
             self.scheme, why = self._recorded("tag_scheme") or tagging_data.SCHEMES[0], None
         for file in tagged:
             tagging_data.check_scheme(file, self.scheme, why)
-        self.labels = _labels(settings, self.files.get("train"))
+        self.target = tagging_target.Tags(_labels(settings, self.files.get("train")), settings.crf)
         for file in self.files.values():
-            tagging_data.describe_file(file, self.scheme, self.labels)
+            tagging_data.describe_file(file, self.scheme, self.target.labels)
         self.warn_of_unknown_tokens(self.data, lambda sentence: [sentence.words])
         for split, file in self.files.items():
             self.windows[split] = self._make_windows(file)
@@ -111,7 +111,7 @@ class Tagging(task.Task):
         logged.
         """
         settings = self.settings
-        by_sentence = tagging_data.make_windows(file.sentences, self.labels, self.tokenizer,
+        by_sentence = tagging_data.make_windows(file.sentences, self.target.labels, self.tokenizer,
                                                 settings.max_seq_length, settings.label_all_pieces,
                                                 settings.num_workers)
         windows = list(itertools.chain.from_iterable(by_sentence))
@@ -126,12 +126,6 @@ class Tagging(task.Task):
 
     target, sequences = tagging_target.Tags(), tagging_data.SEQUENCES
 
-    def describe_head(self):
-        return head_labels.HeadDescription(self.target.name, self.labels, len(self.labels), self.settings.crf)
-
-    def create_head(self):
-        return self.target.create_head(len(self.labels), self.settings.crf)
-
     def fields(self, seq_length, split="train"):
         return tagging_data.feature_fields(seq_length)
 
@@ -144,7 +138,7 @@ class Tagging(task.Task):
             recorded["word_splitting"] = word_splitter.choose_splitting(
                 sentence.words for sentence in train.sentences)
             recorded |= {"num_columns": train.width} if train.width else {}
-        return {"task": "ner", "labels": self.labels, "settings": recorded,
+        return {"task": "ner", "labels": self.target.labels, "settings": recorded,
                 **split_data.describe(self.settings, lambda: len(self.data["dev"]))}
 
     # --- The run
@@ -161,13 +155,13 @@ class Tagging(task.Task):
         tag has no loss.
         """
         file, rows = self.files[split], list(inference.rows())
-        predicted = tagging_data.merge_windows(rows, file.sentences, self.labels, self.scheme)
+        predicted = tagging_data.merge_windows(rows, file.sentences, self.target.labels, self.scheme)
         if not file.is_tagged:
             return predicted, None
         found = tagging_metrics.score_tags([sentence.tags for sentence in file.sentences],
                                            [prediction.tags for prediction in predicted])
         scores = {f"eval_{name}": value for name, value in found.items()}
-        if set(tagging_data.collect_labels(file.sentences)) <= set(self.labels):
+        if set(tagging_data.collect_labels(file.sentences)) <= set(self.target.labels):
             scores["eval_loss"] = sum(row["loss"] for row in rows) / sum(
                 sum(window.tag_mask) for window in self.windows[split])
         return predicted, {**scores, "global_step": inference.step}
