@@ -64,7 +64,8 @@ LENGTH, BATCH_SIZE = 128, 32
 WIDTH_OF_PRODUCT, PRODUCTS = 4096, {"fp32": 20, "bf16": 100}
 STEPS_OF_TRIALS = 8, 32  # of fine-tuning
 UNITS = {"cpu": "CPU s per example", "wall": "s per example", "peak": "GB",
-         "gflop_an_example": "GFLOP", "speed": "GFLOP per CPU s", "accuracy": "", "F1": ""}
+         "gflop_an_example": "GFLOP", "speed": "GFLOP per CPU s", "accuracy": "", "F1": "",
+         "CPU s of the run": "CPU s"}
 
 # The cost of a run: CPU seconds, wall seconds, peak memory in bytes, and the output of the run.
 Run = collections.namedtuple("Run", ["cpu", "wall", "peak", "output"])

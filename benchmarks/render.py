@@ -24,7 +24,7 @@ from bertlib.reports import (
 )
 
 FOLDER = os.path.join(results.ROOT, "docs", "development")
-OURS, PEER = "this project", "Hugging Face"
+OURS, PEER, PUBLISHED = "this project", "Hugging Face", "google-research/bert"
 _BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -86,12 +86,6 @@ def comparison(result, work):
             "wall_ratio": statistics.median(ratios["wall"])}
 
 
-def run_seconds(result):
-    """Returns the mean CPU seconds of the runs of a result; None if the result contains no CPU seconds."""
-    seconds = values_of(result, "cpu") or [row["cpu"] for row in result.get("summary", ())]
-    return statistics.mean(seconds) if seconds else None
-
-
 def cpu_ratio(row):
     """Returns the CPU seconds of this project, divided by those of the other program, as text. The smallest
     and the largest ratio of all rounds follow in brackets."""
@@ -131,16 +125,20 @@ def state(names):
 
 # --- Tables ----------------------------------------------------------------------------------------------
 
-WORKS = {"finetune": "MRPC, whole fine-tuning, installed model",
-         "step, fp32": "BERT-Base, training step, fp32", "step, bf16": "BERT-Base, training step, bf16",
-         "evaluate": "BERT-Base, evaluation", "predict": "BERT-Base, prediction"}
+# {(name of the results, work): its title}
+WORKS = {("finetune_fp32", "finetune"): "MRPC, whole fine-tuning, installed model, fp32",
+         ("finetune_bf16", "finetune"): "MRPC, whole fine-tuning, installed model, bf16",
+         ("compare", "step, fp32"): "BERT-Base, training step, fp32",
+         ("compare", "step, bf16"): "BERT-Base, training step, bf16",
+         ("compare", "evaluate"): "BERT-Base, evaluation",
+         ("compare", "predict"): "BERT-Base, prediction"}
 
 
 def compare_table():
     """Returns the table of CPU seconds and memory for five kinds of work."""
-    result, rows = results.read("compare"), []
-    for work, title in WORKS.items():
-        row = comparison(result, work)
+    rows = []
+    for (name, work), title in WORKS.items():
+        row = comparison(results.read(name), work)
         rows.append([title, f"{row['cpu']:.4g}", f"{row['peer_cpu']:.4g}", cpu_ratio(row),
                      f"{row['wall_ratio']:.2f}", f"{row['peak']:.2f}", f"{row['peer_peak']:.2f}",
                      f"{row['memory_ratio']:.2f}"])
@@ -150,21 +148,21 @@ def compare_table():
 
 def mrpc_table():
     """Returns a table of MRPC with the accuracies and the CPU seconds of each program."""
-    programs = {"mrpc_fp32": "this project, fp32", "mrpc_bf16": "this project, bf16",
-                "mrpc_hugging_face_fp32": "Hugging Face, fp32",
-                "mrpc_hugging_face_bf16": "Hugging Face, bf16",
-                "mrpc_published_code": "google-research/bert, TensorFlow 2.15, fp32"}
-    # In bf16, more seeds were measured later, without a record of their CPU seconds.
-    later = {"mrpc_bf16": "published", "mrpc_hugging_face_bf16": "hugging_face"}
     rows = []
-    for name, program in programs.items():
-        result = results.read(name)
-        seconds = run_seconds(result)
-        accuracies = values_of(results.read("stability_mrpc_bf16"), "eval_accuracy",
-                               setting=later[name]) if name in later else values_of(result, "accuracy")
-        rows.append([program, len(accuracies), mean_and_each(accuracies, 3),
-                     f"{seconds:,.0f}" if seconds else ""])
+    for side, precision, setting in ((OURS, "fp32", None), (OURS, "bf16", "published"), (PEER, "fp32", None),
+                                     (PEER, "bf16", "hugging_face"), (PUBLISHED, "fp32", None)):
+        result = results.read(f"finetune_{precision}")
+        # In bf16, more seeds were measured later, without a record of their CPU seconds.
+        accuracies = (values_of(results.read("stability_mrpc_bf16"), "eval_accuracy", setting=setting)
+                      if setting else values_of(result, "accuracy", side=side))
+        rows.append([f"{side}, {precision}", len(accuracies), mean_and_each(accuracies, 3),
+                     f"{run_seconds(side, precision):,.0f}"])
     return table(["program", "runs", "accuracy: mean (each run)", "CPU s per run"], rows)
+
+
+def run_seconds(side, precision):
+    """Returns the mean CPU seconds of a program's fine-tunings on MRPC."""
+    return statistics.mean(values_of(results.read(f"finetune_{precision}"), "CPU s of the run", side=side))
 
 
 def sample_line():
@@ -550,10 +548,9 @@ ONNX_QUALITY, SERVING_ONNX, COMPARE_PREDICT, SQUAD, STABILITY, PADDING = (
 # {name of a table: (function that returns the text of the table, names of the results in this text)}. A page
 # marks the place of a table by a comment with this name.
 TABLES = {
-    "compare": (compare_table, ["compare"]),
+    "compare": (compare_table, [name for name, _ in WORKS]),
     "serving": (serving_table, ["serving", "serving_this_project"]),
-    "mrpc": (mrpc_table, ["mrpc_fp32", "mrpc_bf16", "mrpc_hugging_face_fp32", "mrpc_hugging_face_bf16",
-                          "mrpc_published_code", "stability_mrpc_bf16"]),
+    "mrpc": (mrpc_table, ["finetune_fp32", "finetune_bf16", "stability_mrpc_bf16"]),
     "sample": (sample_line, ["sample_one_seed", "sample"]),
     "tasks": (tasks_table, ["tasks"]),
     "squad": (squad_table, SQUAD),
@@ -578,11 +575,10 @@ TABLES = {
 def picture():
     """Returns three bars as SVG: the CPU seconds of the fastest training of each program."""
     rows = []
-    for index, (program, name, how) in enumerate((
-            (OURS, "mrpc_bf16", "bf16"), (PEER, "mrpc_hugging_face_bf16", "bf16"),
-            ("google-research/bert", "mrpc_published_code", "fp32, TensorFlow 2.15, one run"))):
-        seconds = run_seconds(results.read(name))
-        rows.append((program, seconds, f"{seconds:,.0f} s ({how})", index))
+    for index, (side, precision, more) in enumerate((
+            (OURS, "bf16", ""), (PEER, "bf16", ""), (PUBLISHED, "fp32", ", TensorFlow 2.15"))):
+        seconds = run_seconds(side, precision)
+        rows.append((side, seconds, f"{seconds:,.0f} s ({precision}{more})", index))
     return charts.bar_chart("CPU seconds of one training: real MRPC, 3 epochs, 6 layers, two cores. Less is "
                             "better.", rows)
 
