@@ -18,8 +18,7 @@ from bertlib.commands import common_flags, devices, launch
 from absl import flags
 
 from bertlib.tasks import driver
-from bertlib.tasks.pretraining import pretraining_flags
-from bertlib.tasks.pretraining import task as pretraining
+from bertlib.tasks.pretraining import pretraining_flags, pretraining_task
 from bertlib.tasks.pretraining.pretraining_head import (  # noqa: F401  public names of this script
     BATCH_TOTALS,
     _decode_record,
@@ -41,7 +40,7 @@ common_flags.define(ENTRIES)
 def main(_):
     """Runs the phases that the flags name: training, evaluation."""
     devices.log_devices()
-    driver.run(pretraining.Pretraining(common_flags.read_settings()))
+    driver.run(pretraining_task.Pretraining(common_flags.read_settings()))
 
 
 if __name__ == "__main__":

@@ -18,8 +18,7 @@ from absl import flags
 
 from bertlib.runs import checks, model_config
 from bertlib.tasks import driver
-from bertlib.tasks.squad import squad_flags
-from bertlib.tasks.squad import task as question_answering
+from bertlib.tasks.squad import squad_flags, squad_task
 from bertlib.tasks.squad.squad_answers import (  # noqa: F401  public names of this script
     RawResult,
     _compute_softmax,
@@ -64,7 +63,7 @@ def validate_flags_or_throw(bert_config):
     if not any((settings.do_train, settings.do_predict, settings.do_eval)):
         raise ValueError("At least one of --do_train, --do_predict and --do_eval must be true.")
     model_config.check_length(settings, bert_config)
-    task = question_answering.QuestionAnswering(settings)
+    task = squad_task.QuestionAnswering(settings)
     task.check_flags()
     checks.check_segments(bert_config, task.needs_segments)
 
@@ -72,7 +71,7 @@ def validate_flags_or_throw(bert_config):
 def main(_):
     """Runs the phases that the flags name: training, prediction, evaluation."""
     devices.log_devices()
-    driver.run(question_answering.QuestionAnswering(common_flags.read_settings()))
+    driver.run(squad_task.QuestionAnswering(common_flags.read_settings()))
 
 
 if __name__ == "__main__":

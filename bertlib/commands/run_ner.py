@@ -14,7 +14,7 @@ from bertlib.commands import common_flags, devices
 
 from bertlib.tasks import driver
 from bertlib.tasks.tagging import tagging_flags
-from bertlib.tasks.tagging.task import Tagging
+from bertlib.tasks.tagging.tagging_task import Tagging
 
 ENTRIES = tagging_flags.RUN_NER
 

@@ -158,24 +158,24 @@ class Estimator(object):
     def _train_from_newest(self, input_fn, hooks, steps, max_steps, saving_listeners):
         """Like `train`, but model_dir must exist and must be locked already."""
         checkpoint = self._newest_checkpoint_of_replica_0()
-        start = checkpoint_formats.read_global_step(checkpoint)
+        first_step = checkpoint_formats.read_global_step(checkpoint)
         if self._config.group:
             from bertlib.estimator import replica_sync
-            start = replica_sync.start_training(self._config.group, start, self._model_dir)
+            first_step = replica_sync.start_training(self._config.group, first_step, self._model_dir)
         if self._config.metrics_history:
-            self._config.metrics_history.cut(start if checkpoint else None)
-        if max_steps is not None and start >= max_steps:
-            logging.info("Nothing to train: %s is at step %d, and the last step is %d.", checkpoint, start,
-                         max_steps)
+            self._config.metrics_history.cut(first_step if checkpoint else None)
+        if max_steps is not None and first_step >= max_steps:
+            logging.info("Nothing to train: %s is at step %d, and the last step is %d.", checkpoint,
+                         first_step, max_steps)
             return
 
-        last_step = max_steps if max_steps is not None else start + steps if steps is not None else None
+        last_step = max_steps if max_steps is not None else first_step + steps if steps is not None else None
         if last_step is not None:
             hooks.append(tf.train.StopAtStepHook(last_step=last_step))
         where = f"to step {last_step}" if last_step is not None else "until the input ends"
         if checkpoint:
             logging.info("Resuming from %s: step %d %s. An init_checkpoint is not used.", checkpoint,
-                         start, where)
+                         first_step, where)
         else:
             logging.info("Training in %s, from step 0 %s.", self._model_dir, where)
         session = self._training_session(input_fn, hooks, saving_listeners, checkpoint, last_step)

@@ -245,34 +245,34 @@ def check_length(settings, config):
                          "positions that the model has. Pass a lower --max_seq_length.")
 
 
-def config_problems(settings):
+def config_problems(config):
     """Returns a list of sentences, one for each problem of a configuration.
 
     Args:
-      settings: dict, the configuration.
+      config: dict, the configuration.
     """
     defaults = bert_config.BertConfig(vocab_size=1).to_dict()
-    hugging_face = "model_type" in settings or "transformers_version" in settings
-    problems = [f"{name} is missing." for name in defaults if name not in settings]
-    unknown = [] if hugging_face else sorted(set(settings) - set(defaults) - IGNORED_CONFIG_KEYS)
+    hugging_face = "model_type" in config or "transformers_version" in config
+    problems = [f"{name} is missing." for name in defaults if name not in config]
+    unknown = [] if hugging_face else sorted(set(config) - set(defaults) - IGNORED_CONFIG_KEYS)
     for name in unknown:
         near = difflib.get_close_matches(name, defaults, n=1)
         problems.append(f"{name} is unknown" + (f"; did you mean {near[0]}?" if near else "."))
     for name, default in defaults.items():
-        value = settings.get(name, default)
+        value = config.get(name, default)
         rule = _RULES.get(name) or _RULES[type(default)]
         if not rule.holds(value):
             problems.append(f"{name} is {record_format.shorten(value)}; it must be {rule.words}.")
-    if not problems and settings["hidden_size"] % settings["num_attention_heads"]:
-        problems.append(f"num_attention_heads={settings['num_attention_heads']} does not divide "
-                        f"hidden_size={settings['hidden_size']}.")
+    if not problems and config["hidden_size"] % config["num_attention_heads"]:
+        problems.append(f"num_attention_heads={config['num_attention_heads']} does not divide "
+                        f"hidden_size={config['hidden_size']}.")
     if not problems:
         try:
-            bert_config.check_activation(bert_config.BertConfig.from_dict(settings).hidden_act or "")
+            bert_config.check_activation(bert_config.BertConfig.from_dict(config).hidden_act or "")
         except ValueError as error:
             problems.append(f"hidden_act: {error}")
     supported = {"position_embedding_type": "absolute", "layer_norm_eps": _LAYER_NORM_EPSILON,
                  "model_type": "bert", "is_decoder": False}
-    problems += [f"{name}={record_format.shorten(settings[name])} is not supported; use {only!r}."
-                 for name, only in supported.items() if settings.get(name, only) != only]
+    problems += [f"{name}={record_format.shorten(config[name])} is not supported; use {only!r}."
+                 for name, only in supported.items() if config.get(name, only) != only]
     return problems

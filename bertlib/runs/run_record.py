@@ -119,7 +119,7 @@ def create_record(settings, description):
       settings: a `Settings`.
       description: the `Description` of the run.
     """
-    tokenizer, start = description.tokenizer, settings.init_checkpoint
+    tokenizer, init_checkpoint = description.tokenizer, settings.init_checkpoint
     vocabulary = fingerprints.hash_tokens(tokenizer.vocab) if tokenizer else description.vocabulary
     splitting = _SPLITTING if description.trim_padding else ()
     shaping = settings.entries(entries.INPUT, entries.TASK, entries.WEIGHTS)
@@ -146,8 +146,9 @@ def create_record(settings, description):
         "task_module": description.task_module,
         "do_lower_case": settings.do_lower_case if vocabulary else None,
         "bert_config": description.config.to_dict(),
-        "init_checkpoint": start and {"path": _absolute(start), "fingerprint": hash_checkpoint(start),
-                                      **hugging_face_cache.describe_snapshot(start)},
+        "init_checkpoint": init_checkpoint and {
+            "path": _absolute(init_checkpoint), "fingerprint": hash_checkpoint(init_checkpoint),
+            **hugging_face_cache.describe_snapshot(init_checkpoint)},
         "settings": {**recorded, "trim_padding": description.trim_padding, **description.settings},
         "files": {entry.name: _absolute(getattr(settings, entry.name)) for entry in shaping
                   if entry.is_path and entry.name != "init_checkpoint"},
@@ -216,14 +217,14 @@ class _Comparison(NamedTuple):
     """What a run changes in its output directory, according to the comparison with an earlier training.
 
     Attributes:
-      directory: the `OutputDirectory` with whose record the run was compared.
+      opened: the `OutputDirectory` with whose record the run was compared.
       decision: the `record_comparison.Decision`.
       changed: names of the model's files to write.
       stale: names of the model's files to remove.
       model_files: {name: fingerprint} of the model's files afterwards.
     """
 
-    directory: object
+    opened: object
     decision: record_comparison.Decision
     changed: list
     stale: list
@@ -264,25 +265,24 @@ class RunRecord:
         the same description. All values can be written as JSON."""
         data = {name: self._now[name] for name in ("command", "task", "labels", "vocabulary", "train_data",
                                                    "bert_config")}
-        start, module = self._now["init_checkpoint"], self._now["task_module"]
-        return {**data, "init_checkpoint": start and start["fingerprint"],
-                "task_module": module and module["fingerprint"]}
+        return {**data, **{name: self._now[name] and self._now[name]["fingerprint"]
+                           for name in ("init_checkpoint", "task_module")}}
 
-    def _compare(self, directory):
+    def _compare(self, opened):
         """Compares the run first with the record of the weights, and then with the model's files in the
         output directory. Logs the differences.
 
         Args:
-          directory: the `OutputDirectory` of the weights.
+          opened: the `OutputDirectory` of the weights.
 
         Returns:
           a `_Comparison`.
         """
-        stored = directory.record or {}
-        decision = record_comparison.compare(directory.record, self._now, directory.step, self._last_step,
+        stored = opened.record or {}
+        decision = record_comparison.compare(opened.record, self._now, opened.step, self._last_step,
                                              self._do_train)
-        if directory.newest:
-            self._check_and_log(decision, directory)
+        if opened.newest:
+            self._check_and_log(decision, opened)
         recorded, changed, stale = stored.get("model_files", {}), [], []
         if decision.has_steps_left or decision.record and not stored:
             changed, stale = model_files.list_changed_files(self._output_dir, self._contents, recorded)
@@ -291,25 +291,25 @@ class RunRecord:
                        if not files.exists(os.path.join(self._output_dir, name))]
         kept = {name: value for name, value in recorded.items() if name not in stale}
         written = model_files.hash_contents({name: self._contents[name] for name in changed})
-        return _Comparison(directory, decision, changed, stale, {**kept, **written})
+        return _Comparison(opened, decision, changed, stale, {**kept, **written})
 
-    def _check_and_log(self, decision, directory):
+    def _check_and_log(self, decision, opened):
         """Raises a ValueError if the run cannot continue the training; otherwise logs what has changed.
 
         Args:
           decision: a `record_comparison.Decision`.
-          directory: the `OutputDirectory` of the weights.
+          opened: the `OutputDirectory` of the weights.
         """
-        if not directory.record:
+        if not opened.record:
             logging.info("%s has no %s, so this run cannot be compared with the training of the checkpoints "
-                         "in this directory.%s", directory.path, file_names.RECORD,
+                         "in this directory.%s", opened.path, file_names.RECORD,
                          " No step is left to train. The run writes the files that later commands need."
                          if decision.record and not decision.has_steps_left else "")
             return
-        shown, stored, step = record_comparison.format_differences, directory.record, directory.step
+        shown, stored, step = record_comparison.format_differences, opened.record, opened.step
         name = f"{stored['command']} on {stored['task']}, started {stored['started']}"
         # Other checks compare a head or a vocabulary with --init_checkpoint.
-        if decision.refused and directory.path == self._output_dir:
+        if decision.refused and opened.path == self._output_dir:
             raise ValueError(
                 f"--output_dir={self._output_dir} contains a training that this run cannot continue. "
                 f"According to {file_names.RECORD} there ({name}), these values differ: "
@@ -327,7 +327,7 @@ class RunRecord:
             is_same_path = record_comparison.dev_paths(stored) == record_comparison.dev_paths(self._now)
             (logging.warning if is_same_path else logging.info)(
                 "The development data differ from those of the training in %s: %s. So the metrics of this "
-                "evaluation cannot be compared with those of the training.", directory.path,
+                "evaluation cannot be compared with those of the training.", opened.path,
                 " -> ".join(decision.dev_data))
         if not decision.changed:
             return
@@ -340,7 +340,7 @@ class RunRecord:
         else:
             effect = "The weights were trained with other settings"
         logging.warning("%s contains the training of %s. %s. Trained value -> value of this run: %s.",
-                        directory.path, name, effect, shown(decision.changed))
+                        opened.path, name, effect, shown(decision.changed))
 
     def write(self):
         """Writes the model's files, and the record if it is new or changed. If the training starts from step
@@ -354,7 +354,7 @@ class RunRecord:
         if not self._do_train:
             return
         self._settings.reopen()
-        now, seen = self._settings.output_directory, self._comparison.directory
+        now, seen = self._settings.output_directory, self._comparison.opened
         if (now.newest, now.record) != (seen.newest, seen.record):
             self._comparison = self._compare(now)
         found = self._comparison

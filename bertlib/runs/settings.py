@@ -5,7 +5,6 @@ import functools
 
 from absl import logging
 
-from bertlib.runs.input_paths import require_file  # noqa: F401  tasks of users import it from here
 from bertlib.runs.output_directory import OutputDirectory, find_training
 
 # Flags of the phases of a run. If none of these flags is given, a command trains and evaluates.
@@ -93,11 +92,6 @@ class Settings:
         """The `OutputDirectory` of --results_dir. This is `output_directory` if the paths are equal."""
         return self.open(self.results_dir)
 
-    @property
-    def initial_training(self):
-        """The `OutputDirectory` of the training that saved --init_checkpoint; None if no training did."""
-        return self._find_training(self.get("init_checkpoint"))
-
     def reopen(self):
         """Makes `output_directory`, `results_directory` and `initial_training` read the files again.
 
@@ -107,24 +101,36 @@ class Settings:
         self.open.cache_clear()
         self._find_training.cache_clear()
 
+    # --- The trainings to which a run refers, each an `OutputDirectory` or None
+    #
+    #                        --output_dir has     otherwise, a training     otherwise
+    #                        a checkpoint         saved --init_checkpoint
+    #   earlier_training     --output_dir         that training             None
+    #   training             --output_dir         None if the run trains,   None
+    #                                             otherwise that training
+    #   evaluated_training   `earlier_training`; always None if the run trains
+
+    @property
+    def initial_training(self):
+        """The training that saved --init_checkpoint; None if no training did."""
+        return self._find_training(self.get("init_checkpoint"))
+
+    @property
+    def earlier_training(self):
+        """The training that this run continues or evaluates, or that saved its starting weights."""
+        return self.output_directory if self.output_directory.newest else self.initial_training
+
     @property
     def evaluated_training(self):
-        """The `OutputDirectory` of the earlier training whose weights this run evaluates. None if this run
-        trains, or if no training saved the weights."""
+        """The training whose weights this run evaluates. None if the run trains."""
         return None if self.get("do_train") else self.earlier_training
 
     @property
     def training(self):
-        """The `OutputDirectory` of the training that this run belongs to: the one in --output_dir if it
-        contains a checkpoint, otherwise `evaluated_training`. None if the run begins a new training."""
+        """The training that this run continues or evaluates. None if the run begins a new training."""
         return self.output_directory if self.output_directory.newest else self.evaluated_training
 
-    @property
-    def earlier_training(self):
-        """The `OutputDirectory` of the training that this run continues, or that saved its starting weights:
-        --output_dir if it contains a checkpoint, otherwise that of --init_checkpoint. None without such a
-        training."""
-        return self.output_directory if self.output_directory.newest else self.initial_training
+    # --- Defaults
 
     def choose_phases(self):
         """Sets --do_train and --do_eval to true if none of the flags in `PHASES` was given.

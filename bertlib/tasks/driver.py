@@ -28,24 +28,23 @@ def run(task):
       locks.InUseError: another process writes to one of the directories.
     """
     settings, group, is_first = task.settings, replica_group.current(), replica_group.is_first()
-    # Resolve the flags, and the files that they name.
+    # Flags: resolve them, and read the configuration and the vocabulary that they name.
     checks.refuse_tpus(settings)
     task.resolve()
     settings.resolve_results_dir()
     task.load_model()
-    # Check the directories.
+    # Files and data: check the directories, then read.
     checks.check_directories(settings)
     curve_table.check_flags(settings, task.needs_do_eval)
     inputs = task.input_files()
     checks.refuse_overwriting(settings, inputs, _list_overwritten_files(task))
-    # Read the data. Check the weights and the disk.
     task.read()
+    # The model: check its weights and the disk. Describe the run, and compare it with the record of an
+    # earlier training. Plan the memory, and build the Estimator.
     start = starting_weights.find(task)
     schedule_steps = task.num_train_steps()
     last_step = min(schedule_steps, settings.max_steps or schedule_steps)
     model_checks.check_disk(settings, last_step, task.head_shapes(), task.config)
-    # Make the data of a sample. From here on, no flag changes. Describe the run, and compare it with the
-    # record of an earlier training.
     task.make_data()
     settings.freeze()
     trainable = _create_trainable(task, start, schedule_steps)
@@ -56,10 +55,9 @@ def run(task):
         export_model.check_run(settings)
     if group:
         run_record.check_replicas_agree(group, settings, record.data)
-    # Plan the memory, and build the Estimator.
     phases = _Phases(task, trainable.head, estimator_setup.create_estimator(settings, trainable, last_step),
                      start.checkpoint)
-    # Train, evaluate, predict and export. From here on, files are written.
+    # The run: train, evaluate, predict and export. From here on, files are written.
     with estimator_setup.locked_directories(settings):
         if group:
             estimator_setup.check_shared_directory(settings, group)

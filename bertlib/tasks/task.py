@@ -23,8 +23,8 @@ REPORT = "eval_report.html"
 class Task(abc.ABC):
     """The task of a run: its flags and files, its head, its metrics and its results.
 
-    The sections of this class are the steps of `driver.run`, in their order. Each method is in the section of
-    the step in which `driver.run` first uses it.
+    The sections of this class, and of its subclasses, are the parts of `driver.run`, in their order. Each
+    method is in the section of the part in which `driver.run` first uses it.
 
     Attributes:
       settings: the `Settings` of the run.
@@ -71,7 +71,7 @@ class Task(abc.ABC):
         self.skipped, self.dialect = [], tables.PLAIN
         self.config = self.encoder = self.tokenizer = None
 
-    # --- Resolve the flags
+    # --- Flags
 
     @abc.abstractmethod
     def resolve(self):
@@ -113,7 +113,7 @@ class Task(abc.ABC):
         if self.needs_segments:
             checks.check_segments(self.config, self.needs_segments)
 
-    # --- Check the directories
+    # --- Files and data
 
     def input_files(self):
         """Returns the data files that the run reads, as {name of a flag: list of paths}."""
@@ -125,8 +125,6 @@ class Task(abc.ABC):
         return [f"{SCORES[split]}.txt", f"{SCORES[split]}.json",
                 *(f"{TABLES[split]}.{ending}" for ending in prediction_files.FORMATS),
                 *([REPORT] if split == "dev" else [])]
-
-    # --- Read the data
 
     @abc.abstractmethod
     def read(self):
@@ -153,7 +151,7 @@ class Task(abc.ABC):
         """Warns if many tokens of the texts are [UNK]. A method for `read`."""
         unknown_tokens.warn_if_many(splits, texts_of, self.tokenizer)
 
-    # --- Check the weights, the disk and the record
+    # --- The model
 
     def create_head(self):
         """Returns the head, a `bertlib.tasks.head.Head`."""
@@ -208,7 +206,7 @@ class Task(abc.ABC):
     def describe(self):
         """Returns the other fields of the `run_record.Description` of the run, as {name: value}."""
 
-    # --- Train, evaluate and predict
+    # --- The run
 
     def training_size(self):
         """Returns the size of the training data in words, such as "3,668 examples"."""

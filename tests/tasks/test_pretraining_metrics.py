@@ -4,7 +4,7 @@ import tracemalloc
 
 import numpy as np
 
-from bertlib.tasks.pretraining import task
+from bertlib.tasks.pretraining import pretraining_task
 
 VOCAB_SIZE = 30
 
@@ -23,7 +23,7 @@ def batch(chance, size):
 def test_metrics_of_batches_are_those_of_all_examples():
     chance = np.random.default_rng(0)
     batches = [batch(chance, size) for size in (8, 8, 3)]
-    found = task.evaluate(iter(batches), VOCAB_SIZE)
+    found = pretraining_task.evaluate(iter(batches), VOCAB_SIZE)
     every = {name: np.concatenate([part[name] for part in batches]) for name in batches[0]}
     real = every["masked_lm_weights"] > 0
     ids = every["masked_lm_ids"][real]
@@ -40,7 +40,7 @@ def test_the_memory_does_not_depend_on_the_number_of_batches():
     def peak(count):
         chance = np.random.default_rng(0)
         tracemalloc.start()
-        task.evaluate((batch(chance, 100) for _ in range(count)), VOCAB_SIZE)
+        pretraining_task.evaluate((batch(chance, 100) for _ in range(count)), VOCAB_SIZE)
         found = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return found
@@ -51,5 +51,5 @@ def test_the_memory_does_not_depend_on_the_number_of_batches():
 def test_examples_without_a_masked_word_have_the_metrics_0():
     part = batch(np.random.default_rng(0), 2)
     part["masked_lm_weights"][:] = 0
-    found = task.evaluate([part], VOCAB_SIZE)
+    found = pretraining_task.evaluate([part], VOCAB_SIZE)
     assert found["masked_lm_accuracy"] == found["masked_lm_baseline"] == found["masked_lm_loss"] == 0

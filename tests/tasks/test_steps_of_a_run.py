@@ -2,8 +2,15 @@
 
 import ast
 import inspect
+import re
+
+import pytest
 
 from bertlib.tasks import driver, task
+from bertlib.tasks.classification import choice_task, classification_task, hub_classification
+from bertlib.tasks.pretraining import pretraining_task
+from bertlib.tasks.squad import squad_task
+from bertlib.tasks.tagging import tagging_task
 
 
 def functions(module):
@@ -21,6 +28,25 @@ def names_in(function, known):
             yield name
         elif of in ("", "self", "phases") and name in known:
             yield from names_in(known[name], known)
+
+
+TASKS = [classification_task, hub_classification, choice_task, squad_task, tagging_task, pretraining_task]
+
+
+def sections_of(module):
+    """Returns the titles of the sections in the classes of a module."""
+    return re.findall(r"^    # --- (.*)", inspect.getsource(module), re.MULTILINE)
+
+
+@pytest.mark.parametrize("module", [*TASKS, driver], ids=lambda module: module.__name__)
+def test_all_tasks_have_the_same_sections(module):
+    titles = sections_of(task)
+    assert len(titles) == 4
+    if module is driver:
+        assert re.findall(r"^    # (.*?): ", inspect.getsource(driver.run), re.MULTILINE) == titles
+    else:
+        found = sections_of(module)
+        assert found == [title for title in titles if title in found] != []
 
 
 def test_the_sections_of_a_task_are_the_steps_of_a_run():

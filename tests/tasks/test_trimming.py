@@ -6,8 +6,8 @@ import pytest
 
 from bertlib.tasks.classification.hub_classification import HubClassification
 from bertlib.tasks.classification.text_targets import SingleLabel
-from bertlib.tasks.pretraining.task import Pretraining
-from bertlib.tasks.squad.task import QuestionAnswering
+from bertlib.tasks.pretraining.pretraining_task import Pretraining
+from bertlib.tasks.squad.squad_task import QuestionAnswering
 
 
 def create(task, flag, **attributes):

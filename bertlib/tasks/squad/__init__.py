@@ -1,6 +1,6 @@
 """Answers questions about a paragraph, as in SQuAD: cuts the text into windows, builds the head of the model,
 and chooses and scores the answers.
 
-- What is run_squad.py? `task`, with `squad_flags`, `squad_data` (the windows), `squad_head`, `squad_target`,
-  `squad_answers` (the best spans), `squad_metrics` and `squad_report`
+- What is run_squad.py? `squad_task`, with `squad_flags`, `squad_data` (the windows), `squad_head`,
+  `squad_target`, `squad_answers` (the best spans), `squad_metrics` and `squad_report`
 """

@@ -354,7 +354,7 @@ def count_types(sentences):
     return dict(sorted(counts.items()))
 
 
-def describe_file(file, scheme, labels):
+def log_file(file, scheme, labels):
     """Logs the numbers of sentences, words and entities in a file. Warns about entity types that look like
     misspellings, and about tags that the model does not know."""
     words = sum(len(sentence.words) for sentence in file.sentences)

@@ -78,7 +78,7 @@ class Tagging(task.Task):
             tagging_data.check_scheme(file, self.scheme, why)
         self.target = tagging_target.Tags(_labels(settings, self.files.get("train")), settings.crf)
         for file in self.files.values():
-            tagging_data.describe_file(file, self.scheme, self.target.labels)
+            tagging_data.log_file(file, self.scheme, self.target.labels)
         self.warn_of_unknown_tokens(self.data, lambda sentence: [sentence.words])
         for split, file in self.files.items():
             self.windows[split] = self._make_windows(file)
