@@ -61,18 +61,17 @@ class EvaluatedBatches:
     """Iterable of the predictions for each batch of an evaluation, {name: NumPy array [B, …]}. A batch is
     computed when it is requested. If there are replicas, they share the batches."""
 
-    def __init__(self, *arguments):
-        """Creates the iterable. Its arguments are those of `evaluate`, without `metrics`."""
-        self._arguments, self._losses = arguments, []
+    def __init__(self, builder, checkpoint, input_fn, steps, hooks, group):
+        """Creates the iterable. For the arguments, see `evaluate`."""
+        self._checkpoint, self._steps, self._losses = checkpoint, steps, []
+        self._compute = lambda: _fetched_batches(
+            builder, checkpoint, input_fn, ModeKeys.EVAL, lambda spec: [spec.loss, spec.predictions], hooks,
+            group, steps, (graph_keys.METRICS_OF_PREDICTIONS,))
 
     def __iter__(self):
-        builder, checkpoint, input_fn, steps, hooks, group = self._arguments
         self._losses = []
-        with session_hooks.progress_bar(steps, "evaluating", "batch") as progress:
-            for loss, batch in _fetched_batches(
-                    builder, checkpoint, input_fn, ModeKeys.EVAL,
-                    lambda spec: [spec.loss, spec.predictions], hooks, group, steps,
-                    (graph_keys.METRICS_OF_PREDICTIONS,)):
+        with session_hooks.progress_bar(self._steps, "evaluating", "batch") as progress:
+            for loss, batch in self._compute():
                 self._losses.append(loss)
                 progress.update()
                 yield batch
@@ -81,7 +80,7 @@ class EvaluatedBatches:
         """Returns metrics of the predictions, {name: number or array}, with two further ones, unless they are
         given: "loss", the mean over the batches, and "global_step". All batches must have been read."""
         return {"loss": np.mean(self._losses, dtype=np.float64),
-                "global_step": checkpoint_formats.read_global_step(self._arguments[1]), **metrics}
+                "global_step": checkpoint_formats.read_global_step(self._checkpoint), **metrics}
 
 
 def _evaluate_ops(builder, checkpoint, input_fn, steps, hooks):

@@ -27,7 +27,8 @@ _SURELY_FITS = 0.93
 @dataclasses.dataclass(frozen=True)
 class StepConfig:
     """The configuration of a training step: its batch, its micro-batches, and the way to compute them. The
-    default values are those of the published code.
+    default values are those of the published code. For a command, `bertlib.tasks.training_plan` copies each
+    flag that has the name of an attribute.
 
     Attributes:
       train_batch_size: number of examples in the effective batch, to which the learning rate refers.

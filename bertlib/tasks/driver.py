@@ -133,22 +133,21 @@ class _Phases:
           schedule_steps: number of steps of the learning rate's schedule.
           last_step: the step at which the training ends.
         """
-        settings, task, curve = self._settings, self._task, None
-        if curve_table.is_requested(settings):
-            from bertlib.tasks import learning_curve
+        settings, task = self._settings, self._task
+        has_curve = curve_table.is_requested(settings)
+        if has_curve:
             self._write_features("dev")
-            curve = learning_curve.LearningCurve(
-                settings, lambda checkpoint: self._infer("dev", checkpoint, task.scores), task.title,
-                task.shown, task.full_score)
         training_plan.log_training(settings, task, schedule_steps, last_step)
         self._write_features("train")
-        if curve:
-            last_step = curve.prepare(last_step)
-        self._estimator.train_to(last_step, self._input_fn("train"), *(curve.hooks() if curve else ()))
-        if curve:
-            curve.finish()
+        if has_curve:
+            from bertlib.tasks import learning_curve
+            learning_curve.LearningCurve(
+                settings, lambda checkpoint: self._infer("dev", checkpoint, task.scores), task.title,
+                task.shown, task.full_score).train(self._estimator, last_step, self._input_fn("train"))
+        else:
+            self._estimator.train_to(last_step, self._input_fn("train"))
         settings.reopen()
-        if self._writes and not (curve or task.splits()):
+        if self._writes and not (has_curve or task.splits()):
             logging.info("The trained weights are in %s. This run evaluated no examples, so the quality of "
                          "the model is not known.", settings.output_dir)
 

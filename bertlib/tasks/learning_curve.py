@@ -52,6 +52,13 @@ class LearningCurve:
 
     # --- Before and after the training
 
+    def train(self, estimator, last_step, input_fn):
+        """Trains up to a step, with the evaluations, or until early stopping ends the training. For the
+        arguments, see `Estimator.train_to` of `estimator_setup`. All replicas must call this method."""
+        last_step = self.prepare(last_step)
+        estimator.train_to(last_step, input_fn, *self.hooks())
+        self.finish()
+
     def prepare(self, last_step):
         """Restores the table of the evaluations and the best weights to their state at the newest checkpoint.
         If an earlier run was killed before the evaluation of this checkpoint, evaluates the checkpoint now.
