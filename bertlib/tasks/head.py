@@ -50,13 +50,11 @@ class Head:
       batch_totals: see `input_pipeline.record_dataset`.
       padding_is_removable: whether the loss depends only on real tokens. In this case, the training can leave
         out the padding.
-      trims_padding_in_training: whether batches of the training are trimmed if --trim_padding is not given.
       sequences_per_example: number of sequences that the encoder reads for an example.
     """
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.PREDICT)
     first_token_only = padding_is_removable = False
-    trims_padding_in_training = True
     batch_totals = ()
     sequences_per_example = 1
 

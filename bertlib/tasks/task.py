@@ -59,8 +59,9 @@ class Task(abc.ABC):
     # see `input_pipeline.record_dataset`.
     sequences = example_encoding.SEQUENCES
     position_fields = ()
-    # Whether batches of an evaluation may be trimmed; see `trims_padding`.
-    trims_padding_in_evaluation = True
+    # Whether batches of the training are trimmed if --trim_padding is not given, and whether batches of an
+    # evaluation may be trimmed; see `trims_padding`.
+    trims_padding_in_training = trims_padding_in_evaluation = True
     # Why each input has two segments, as a clause for the error of `checks.check_segments`; None otherwise.
     needs_segments = None
     # An error that is raised when all results are written; None if there is none.
@@ -187,19 +188,15 @@ class Task(abc.ABC):
         """Returns the list of `example_encoding.Field`s of an example of a split."""
 
     def trims_padding(self, is_training):
-        """Returns whether batches are sorted by length and trimmed to their longest example.
-
-        This is the value of --trim_padding. Without the flag, the head decides about the training, and all
-        other batches are trimmed. For example, SQuAD does not trim in training, because its published loss
-        depends on padding. Its predictions do not. If `trims_padding_in_evaluation` is false, an evaluation
-        is never trimmed.
+        """Returns whether batches are sorted by length and trimmed to their longest example: the value of
+        --trim_padding, or the default of the task.
 
         Args:
           is_training: bool. False for evaluation and prediction.
         """
         flag = self.settings.trim_padding
         if is_training:
-            return self.create_head().trims_padding_in_training if flag is None else flag
+            return self.trims_padding_in_training if flag is None else flag
         return self.trims_padding_in_evaluation and flag is not False
 
     @abc.abstractmethod

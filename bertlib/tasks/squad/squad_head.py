@@ -16,9 +16,6 @@ class Span(head.Head):
     start_logits and end_logits, both float32 [B, F].
     """
 
-    # The published loss depends on padding.
-    trims_padding_in_training = False
-
     def shapes(self, bert_config):
         return head_shapes(bert_config)
 

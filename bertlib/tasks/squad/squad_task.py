@@ -32,6 +32,8 @@ class QuestionAnswering(task.Task):
     feature_files = {"train": "train.tf_record", "dev": "eval.tf_record"}
     result_splits = "dev",
     needs_segments = "each input is a question and a context"
+    # The published loss depends on padding. The predictions do not.
+    trims_padding_in_training = False
 
     def __init__(self, settings):
         super().__init__(settings)
