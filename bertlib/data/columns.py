@@ -532,10 +532,15 @@ class TextFile:
                                    f"{first[place]!r:.80} in the column of the labels, as other rows do. "
                                    "Pass --header=false, or rename that column.")
             return True
-        if self._reader.header is None and header_rows.looks_like_header(first, others, texts, labels, kind):
-            raise RowError(line, "the columns are given by number, but this row looks like a header row: "
-                           f"{', '.join(first):.80}. If it is a header row, pass --header=true; if it is an "
-                           "example, pass --header=false.")
+        if header_rows.looks_like_header(first, others, texts, labels, kind):
+            shown = f"{', '.join(first):.80}"
+            if self._reader.header is None:
+                raise RowError(line, "the columns are given by number, but this row looks like a header row: "
+                               f"{shown}. If it is a header row, pass --header=true; if it is an example, "
+                               "pass --header=false.")
+            logging.warning("%s:%d: this row is an example, because --header is false, but it looks like a "
+                            "header row: %s. If it is a header row, pass --header=true.", self.path, line,
+                            shown)
         return False
 
     # --- Each row

@@ -69,12 +69,14 @@ MANY = "".join(f"a dog {number},{'xy'[number % 2]}\n" for number in range(20))
     # The label of the first row is in no other row. Only one of the other labels also occurs once.
     (f"a cat,kind\n{MANY}a bird,z\n", [2], "header row"), (f"the text,label\n{ONCE}", [2], "header row"),
     (f"sentence,x\n{ONCE}", [2], "header row"), (f"sentence\n{TEXTS}", None, "header row")])
-def test_a_header_taken_for_an_example_is_noticed(content, labels, expected, tmp_path):
+def test_a_header_taken_for_an_example_is_noticed(content, labels, expected, tmp_path, caplog):
     path = write_file(tmp_path / "test.csv", content)
     with pytest.raises(ValueError, match="test.csv:1: the columns are given by number, but this row looks "
                        f"like a {expected}.* pass --header=true; if it is an example, pass --header=false"):
         reader([1], labels).read(path, needs_labels=False)
     assert len(reader([1], labels, False).read(path, False).rows) == content.count("\n")
+    assert (f"test.csv:1: this row is an example, because --header is false, but it looks like a {expected}"
+            in caplog.text)
 
 
 @pytest.mark.parametrize("header, content, count", [
