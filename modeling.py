@@ -117,7 +117,7 @@ class BertModel(object):
             with tf.variable_scope("embeddings"):
                 word_embeddings, self.embedding_table = embedding_lookup(
                     input_ids, config.vocab_size, config.hidden_size, config.initializer_range,
-                    use_one_hot_embeddings=use_one_hot_embeddings)
+                    use_one_hot_embeddings=use_one_hot_embeddings, kernels=self.kernels)
                 # [B, F, W]
                 self.embedding_output = embedding_postprocessor(
                     word_embeddings, use_token_type=True, token_type_ids=token_type_ids,
@@ -291,7 +291,7 @@ def _dense_parameters(width, units, name, initializer_range):
 
 
 def embedding_lookup(input_ids, vocab_size, embedding_size=128, initializer_range=0.02,
-                     word_embedding_name="word_embeddings", use_one_hot_embeddings=False):
+                     word_embedding_name="word_embeddings", use_one_hot_embeddings=False, kernels=None):
     """Looks up the embeddings of ids.
 
     Args:
@@ -301,6 +301,7 @@ def embedding_lookup(input_ids, vocab_size, embedding_size=128, initializer_rang
       initializer_range: standard deviation of the random initial weights.
       word_embedding_name: name of the table's variable.
       use_one_hot_embeddings: whether to multiply one-hot vectors by the table instead of gathering rows.
+      kernels: the `TrainingKernels` or `InferenceKernels` of the graph; None for TensorFlow's ops.
 
     Returns:
       a pair: the embeddings, float [B, F, K·embedding_size] (K is 1 if input_ids is [B, F]), and the table,
@@ -314,7 +315,7 @@ def embedding_lookup(input_ids, vocab_size, embedding_size=128, initializer_rang
     if use_one_hot_embeddings:
         output = tf.matmul(tf.one_hot(flat_ids, depth=vocab_size), table)
     else:
-        output = tf.gather(table, flat_ids)
+        output = (kernels or kernel_choice.PLAIN).look_up(table, flat_ids)
     batch_size, seq_length, ids_per_position = get_shape_list(input_ids)
     return tf.reshape(output, [batch_size, seq_length, ids_per_position * embedding_size]), table
 

@@ -664,14 +664,20 @@ def create_init_fn(init_checkpoint, variables):
     checkpoint = open_checkpoint(init_checkpoint)
     check_variables(checkpoint, variables, optional=variables)
     loaded = [variable for variable in variables if variable.op.name in checkpoint.shapes]
-    random_names = [variable.op.name for variable in variables if variable.op.name not in checkpoint.shapes]
 
     def init_fn(scaffold, session):
         load_variables(session, checkpoint, loaded)
-        logging.info("Starting weights: %d of %d variables from %s; random: %s.", len(loaded), len(variables),
-                     checkpoint.path, ", ".join(random_names) or "none")
+        log_starting_weights(checkpoint, variables)
 
     return init_fn
+
+
+def log_starting_weights(checkpoint, variables):
+    """Logs which variables were loaded from a `Checkpoint`, and which are random."""
+    random_names = [variable.op.name for variable in variables if variable.op.name not in checkpoint.shapes]
+    logging.info("Starting weights: %d of %d variables from %s; random: %s.",
+                 len(variables) - len(random_names), len(variables), checkpoint.path,
+                 ", ".join(random_names) or "none")
 
 
 def load_variables(session, checkpoint, variables):

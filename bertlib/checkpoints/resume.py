@@ -11,7 +11,7 @@ import os
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
-from bertlib.graph import collectives, graph_keys, tensorflow_internals
+from bertlib.graph import collectives, graph_keys, inference_kernels, tensorflow_internals
 from bertlib.system import files
 
 
@@ -33,13 +33,18 @@ class Scaffold(tf.train.Scaffold):
     With TensorFlow's scaffold, a session first checks twice that all variables have values. This scaffold is
     only for graphs that need no such check: the initializers of all variables run, or the saver restores all
     variables.
+
+    Attributes:
+      init_checkpoint: the `checkpoint_formats.Checkpoint` from which the `init_fn` loads weights, or None.
     """
 
     ready_op = ready_for_local_init_op = None
 
-    def __init__(self, init_fn=None):
+    def __init__(self, init_fn=None, init_checkpoint=None, **other_arguments):
         # With these ops, `finalize` does not build the ops of the check.
-        super().__init__(init_fn=init_fn, ready_op=tf.no_op(), ready_for_local_init_op=tf.no_op())
+        super().__init__(init_fn=init_fn, ready_op=tf.no_op(), ready_for_local_init_op=tf.no_op(),
+                         **other_arguments)
+        self.init_checkpoint = init_checkpoint
 
 
 def create_init_checkpoint_scaffold(init_checkpoint):
@@ -53,7 +58,8 @@ def create_init_checkpoint_scaffold(init_checkpoint):
     """
     if not init_checkpoint:
         return None
-    return Scaffold(checkpoint_formats.create_init_fn(init_checkpoint, tf.trainable_variables()))
+    checkpoint = checkpoint_formats.open_checkpoint(init_checkpoint)
+    return Scaffold(checkpoint_formats.create_init_fn(checkpoint, tf.trainable_variables()), checkpoint)
 
 
 def create_checked_scaffold(spec, checkpoint, config):
@@ -84,17 +90,24 @@ def create_checked_scaffold(spec, checkpoint, config):
         # The scaffold and the hooks of users take the saver from this collection.
         tf.add_to_collection(tf.GraphKeys.SAVERS, saver)
         if checkpoint:
-            found, variables = checkpoint_formats.open_checkpoint(checkpoint), tf.global_variables()
-            optional = tf.get_collection(graph_keys.OPTIONAL_IN_CHECKPOINT)
-            checkpoint_formats.check_variables(found, variables, optional)
-            checkpoint_formats.check_same_types(found, variables)
-            # One tensor is read now. If the data file is missing, the error message of this read names the
-            # missing file. TensorFlow's own message would name a different file.
-            found.read(tf.train.get_global_step().op.name)
-            absent = [variable for variable in optional if variable.op.name not in found.shapes]
+            found = _open_checked(checkpoint)
+            absent = [variable for variable in tf.global_variables() if variable.op.name not in found.shapes]
             if absent:
                 _restore_without(saver, saved, absent)
     return scaffold
+
+
+def _open_checked(path):
+    """Opens a checkpoint of the run, and checks that it fits the variables of the current graph. Returns a
+    `checkpoint_formats.Checkpoint`."""
+    checkpoint, variables = checkpoint_formats.open_checkpoint(path), tf.global_variables()
+    checkpoint_formats.check_variables(checkpoint, variables,
+                                       tf.get_collection(graph_keys.OPTIONAL_IN_CHECKPOINT))
+    checkpoint_formats.check_same_types(checkpoint, variables)
+    # One tensor is read now. If the data file is missing, the error message of this read names the missing
+    # file. TensorFlow's own message would name a different file.
+    checkpoint.read(tf.train.get_global_step().op.name)
+    return checkpoint
 
 
 def _restore_without(saver, saved, absent):
@@ -114,6 +127,69 @@ def _restore_without(saver, saved, absent):
         saver_of_others.restore(session, path)
 
     saver.restore = restore
+
+
+def create_inference_scaffold(spec, checkpoint, outputs):
+    """Returns a `Scaffold` whose sessions contain no more weights than needed, see `load_read_weights`.
+
+    Returns None if all variables are needed: no weights are prepared, all weights start at random, or the
+    model_fn has a scaffold or a saver of its own.
+
+    Args:
+      spec: an `EstimatorSpec`.
+      checkpoint: path of a checkpoint of the run; None for the weights with which a new training would start.
+      outputs: tensors and ops, in any nested structure: all that the sessions run.
+
+    Raises:
+      ValueError: see `create_checked_scaffold`.
+    """
+    prepared = tf.get_collection(graph_keys.PREPARED_WEIGHTS)
+    start = getattr(spec.scaffold, "init_checkpoint", None)
+    if (not prepared or not (checkpoint or start) or type(spec.scaffold) not in (Scaffold, type(None))
+            or tf.get_collection(tf.GraphKeys.SAVERS) or tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS)):
+        return None
+    source = _open_checked(checkpoint) if checkpoint else start
+    loaded = [variable for variable in (tf.global_variables() if checkpoint else tf.trainable_variables())
+              if variable.op.name in source.shapes]
+
+    def init_fn(scaffold, session):
+        load_read_weights(session, source, loaded, outputs)
+        if not checkpoint:
+            checkpoint_formats.log_starting_weights(source, tf.trainable_variables())
+
+    names = {variable.op.name for variable in loaded + prepared}
+    random, others = ([variable for variable in variables if variable.op.name not in names]
+                      for variables in (tf.global_variables(), tf.local_variables()))
+    return Scaffold(init_fn, saver=tf.train.Saver([], allow_empty=True),
+                    init_op=tf.variables_initializer(random),
+                    local_init_op=tf.group(tf.variables_initializer(others), tf.tables_initializer()))
+
+
+def load_read_weights(session, checkpoint, variables, outputs):
+    """Loads variables of the current graph from a checkpoint, without the weights that `outputs` do not read.
+    Also prepares weights (see `inference_kernels.InferenceKernels`).
+
+    A weight that is only read to prepare other weights gets no memory in the session: its value is fed when
+    these weights are prepared, group by group. So a model in bfloat16 is never in memory in float32 as a
+    whole.
+
+    Args:
+      session: a session of the current graph.
+      checkpoint: a `checkpoint_formats.Checkpoint` that contains the variables.
+      variables: list of global variables.
+      outputs: tensors and ops, in any nested structure.
+    """
+    read = inference_kernels.find_weight_reads(getattr(output, "op", output)
+                                               for output in tf.nest.flatten(outputs))
+    unread = {variable.op.name for variable in tf.trainable_variables()} - set(read)
+    for group in checkpoint_formats.groups_by_size(tf.get_collection(graph_keys.PREPARED_WEIGHTS)):
+        initializers = [variable.initializer for variable in group]
+        session.run(initializers, {
+            tensor: checkpoint.read(name)
+            for name, tensors in inference_kernels.find_weight_reads(initializers).items()
+            if name in checkpoint.shapes for tensor in tensors})
+    checkpoint_formats.load_variables(
+        session, checkpoint, [variable for variable in variables if variable.op.name not in unread])
 
 
 def open_session(scaffold, checkpoint, config, hooks, is_training=False, group=None):

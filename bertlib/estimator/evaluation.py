@@ -29,7 +29,7 @@ from bertlib.checkpoints import checkpoint_formats, resume
 from bertlib.data import input_pipeline
 from bertlib.estimator import estimator_spec, replica_sync, session_hooks
 from bertlib.estimator.estimator_spec import ModeKeys
-from bertlib.graph import graph_keys, inference_kernels, tensorflow_internals
+from bertlib.graph import graph_keys, tensorflow_internals
 from bertlib.system import stopping
 
 
@@ -154,12 +154,13 @@ def _fetched_batches(builder, checkpoint, input_fn, mode, fetches, hooks, group,
         sharded, tensors = replica_sync.is_sharded(), fetches(spec)
         spec_hooks = [*(hooks or []),
                       *(spec.evaluation_hooks if mode == ModeKeys.EVAL else spec.prediction_hooks)]
-        if not spec_hooks:  # a hook could read any weight
-            spec_hooks = [inference_kernels.FreeUnreadWeights(tensors)]
+        # A hook could read any weight.
+        scaffold = None if spec_hooks else resume.create_inference_scaffold(spec, checkpoint, tensors)
+        restored = None if scaffold else checkpoint
         # The session runs only in this process, even if this process is one of several replicas.
         session = resume.open_session(
-            resume.create_checked_scaffold(spec, checkpoint, builder.config), checkpoint, builder.config,
-            [*input_hooks, *spec_hooks])
+            scaffold or resume.create_checked_scaffold(spec, checkpoint, builder.config), restored,
+            builder.config, [*input_hooks, *spec_hooks])
     with session:
         batches = itertools.islice(replica_sync.gather_batches(
             group, session, tensors, builder.config.stop_request.check, sharded), steps)

@@ -41,6 +41,8 @@ INPUT_CARDINALITY = "input_cardinality"
 # Contains at most one int, in a graph that predicts: how many such graphs the Estimator has built. In these
 # graphs, random numbers do not depend on the global step, which does not change there.
 RANDOMNESS_PASS = "randomness_pass"
+# Contains the local variables with prepared weights, see `inference_kernels.InferenceKernels`.
+PREPARED_WEIGHTS = ("prepared_weights",)
 # Contains at most one `collectives.AllReduce`, which sums the gradients of all replicas.
 ALL_REDUCE = ("all_reduce",)
 # Contains at most one pair (index, count). If the collection contains a pair, the input of an evaluation or a

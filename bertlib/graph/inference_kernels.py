@@ -5,7 +5,7 @@ import math
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.graph import formulas, one_dnn, products
+from bertlib.graph import formulas, graph_keys, one_dnn, products
 
 
 class InferenceKernels(object):
@@ -19,9 +19,9 @@ class InferenceKernels(object):
       uses_one_dnn: whether to use prepared weights. If TensorFlow has oneDNN's ops, these ops are used, too.
         Prepared weights are copies of the weights that are cast and concatenated only once. Local variables
         contain these copies. So a session must first initialize or restore the weights, and then initialize
-        the local variables. In the first run of a session, oneDNN changes the memory layout of the prepared
-        weights. After that, changes of the original weights have no effect. The original weights may be
-        freed when the local variables are initialized, see `FreeUnreadWeights`.
+        the local variables; or `resume.load_read_weights` does both. In the first run of a session, oneDNN
+        changes the memory layout of the prepared weights. After that, changes of the original weights have
+        no effect.
     """
 
     def __init__(self, uses_one_dnn=False):
@@ -63,8 +63,13 @@ class InferenceKernels(object):
         if not (self.uses_one_dnn and is_new):
             return weights
         # A session must initialize this variable after the variables of the weights.
-        return tf.Variable(weights, trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES],
-                           name="prepared").read_value()
+        return tf.Variable(weights, trainable=False, name="prepared", collections=[
+            tf.GraphKeys.LOCAL_VARIABLES, graph_keys.PREPARED_WEIGHTS]).read_value()
+
+    def look_up(self, table, ids):
+        """See `training_kernels.TrainingKernels.look_up`."""
+        # A gather from a variable would first copy the whole table, if the session was fed with it.
+        return tf.gather(tf.convert_to_tensor(table), ids)
 
     def gelu(self, x, approximate=True):
         """See `training_kernels.TrainingKernels.gelu`."""
@@ -124,34 +129,24 @@ class PortableKernels(InferenceKernels):
         return centered / tf.sqrt(variance + formulas.LAYER_NORM_EPSILON) * gamma + beta
 
 
-# --- Weights that were prepared ----------------------------------------------------------------------------
+# --- Weights that are read ---------------------------------------------------------------------------------
 
 
-def find_read_weights(ops):
-    """Returns the trainable variables that the ops read, also indirectly, in the order of their creation."""
+def find_weight_reads(ops):
+    """Returns the trainable variables of the current graph that the ops read, also indirectly.
+
+    Returns:
+      {name of a variable: list of the tensors with the value of the variable}. The list is empty if an op
+      gets the variable itself, as the gather of `training_kernels.TrainingKernels.look_up` does.
+    """
     found, waiting = set(), list(ops)
     while waiting:
         op = waiting.pop()
         if op not in found:
             found.add(op)
             waiting += [*op.control_inputs, *(tensor.op for tensor in op.inputs)]
-    return [variable for variable in tf.trainable_variables() if variable.op in found]
-
-
-class FreeUnreadWeights(tf.train.SessionRunHook):
-    """Frees the weights from which other weights were prepared, before the first run of a session."""
-
-    def __init__(self, fetches):
-        """Adds ops to the current graph.
-
-        Args:
-          fetches: tensors or ops, in any nested structure: all that the runs of the session fetch. Weights
-            that they read are kept.
-        """
-        kept = find_read_weights(getattr(fetch, "op", fetch) for fetch in tf.nest.flatten(fetches))
-        sources = find_read_weights(variable.initializer for variable in tf.local_variables())
-        self._free = [tf.raw_ops.DestroyResourceOp(resource=variable.handle)
-                      for variable in sources if variable not in kept]
-
-    def after_create_session(self, session, coord):
-        session.run(self._free)
+    reads = {variable.op.name: [] for variable in tf.trainable_variables() if variable.op in found}
+    for op in found:
+        if op.type == "ReadVariableOp" and op.inputs[0].op.name in reads:
+            reads[op.inputs[0].op.name].append(op.outputs[0])
+    return reads

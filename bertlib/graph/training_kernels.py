@@ -28,6 +28,10 @@ class TrainingKernels(object):
         self.split_heads = formulas.split_heads
         self.merge_heads = formulas.merge_heads
 
+    def look_up(self, table, ids):
+        """Returns rows of a table, [R, W]. `table` is a variable [rows, W], and `ids` is int32 [R]."""
+        return tf.gather(table, ids)
+
     # --- Matrix products ---------------------------------------------------------------------------------
 
     def linear(self, inputs, weights, biases=()):

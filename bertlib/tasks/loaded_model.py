@@ -4,12 +4,11 @@ import contextlib
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.checkpoints import checkpoint_formats
+from bertlib.checkpoints import checkpoint_formats, resume
 from bertlib.data import batches
 from bertlib.data.example_encoding import ENCODER_INPUTS
 from bertlib.estimator.estimator_spec import ModeKeys
 from bertlib.estimator.step_config import StepConfig
-from bertlib.graph import inference_kernels
 from bertlib.tasks import head as task_head
 import modeling
 
@@ -28,29 +27,6 @@ def with_weights(checkpoint):
         weights.run(tf.global_variables_initializer())
         checkpoint_formats.create_init_fn(checkpoint, tf.trainable_variables())(None, weights)
         yield weights
-
-
-def load_read_weights(session, checkpoint, outputs):
-    """Loads the weights that the outputs of the current graph read.
-
-    Weights that are only read to prepare other weights (see `inference_kernels.InferenceKernels`) are freed
-    at once, group by group. So a model in bfloat16 is never in memory in float32 as a whole.
-
-    Args:
-      session: a session of the current graph.
-      checkpoint: a `checkpoint_formats.Checkpoint`.
-      outputs: list of tensors.
-    """
-    read = inference_kernels.find_read_weights(tensor.op for tensor in outputs)
-    for group in checkpoint_formats.groups_by_size(tf.local_variables()):
-        initializers = [variable.initializer for variable in group]
-        sources = inference_kernels.find_read_weights(initializers)
-        checkpoint_formats.load_variables(session, checkpoint, sources)
-        session.run(initializers)
-        session.run([tf.raw_ops.DestroyResourceOp(resource=variable.handle)
-                     for variable in sources if variable not in read])
-    checkpoint_formats.load_variables(session, checkpoint, read)
-    session.run(tf.tables_initializer())
 
 
 def build(head, bert_config, inputs, step_config=None):
@@ -122,7 +98,8 @@ class LoadedModel:
             self.inputs = tuple(self._feeds)
             self._outputs = build(head, bert_config, self._feeds, step_config or StepConfig())
             self._session = tf.Session(graph=graph)
-            load_read_weights(self._session, weights, list(self._outputs.values()))
+            resume.load_read_weights(self._session, weights, tf.trainable_variables(), self._outputs)
+            self._session.run(tf.tables_initializer())
             graph.finalize()
 
     def __call__(self, rows):

@@ -1,11 +1,13 @@
-"""Weights that are only read to prepare other weights are freed, and the outputs stay the same."""
+"""Weights that are only read to prepare other weights get no memory, and the outputs stay the same."""
 
 import numpy as np
+import pytest
 import tensorflow.compat.v1 as tf
 
-from bertlib.checkpoints import checkpoint_formats
-from bertlib.graph.inference_kernels import FreeUnreadWeights, InferenceKernels
-from bertlib.tasks import loaded_model
+from bertlib.checkpoints import resume
+from bertlib.checkpoints.checkpoint_formats import Checkpoint
+from bertlib.estimator.estimator_spec import EstimatorSpec, ModeKeys
+from bertlib.graph.inference_kernels import InferenceKernels
 
 ROWS = np.arange(8, dtype=np.float32).reshape(2, 4)
 SHAPES = {"query": [4, 3], "key": [4, 3], "value": [4, 6]}
@@ -24,8 +26,14 @@ def build():
             kernels.linear(tf.constant(ROWS), [weights["value"]], [tf.zeros([6])])]
 
 
+def open_checkpoint(**other_values):
+    values = {**VALUES, **other_values}
+    return Checkpoint("weights", {name: np.shape(value) for name, value in values.items()}, values.get,
+                      {name: tf.as_dtype(np.asarray(value).dtype) for name, value in values.items()})
+
+
 def check(session, outputs, exists):
-    """Checks the outputs, and that of all weights only `value` still exists."""
+    """Checks the outputs, and that of all weights only `value` exists."""
     for output, expected in zip(session.run(outputs), EXPECTED):
         np.testing.assert_allclose(output, expected, rtol=1e-5)
     assert dict(zip(SHAPES, session.run(exists))) == {"query": False, "key": False, "value": True}
@@ -35,16 +43,26 @@ def ask_existence():
     return [tf.is_variable_initialized(variable) for variable in tf.trainable_variables()]
 
 
-def test_a_session_frees_them_before_its_first_run(graph):
+def test_a_loaded_model_lacks_them(session):
     outputs = build()
     exists = ask_existence()
-    with tf.train.SingularMonitoredSession([FreeUnreadWeights({"all": outputs})]) as session:
-        check(session, outputs, exists)
-
-
-def test_a_model_that_is_loaded_frees_them(session):
-    outputs = build()
-    exists = ask_existence()
-    checkpoint = checkpoint_formats.Checkpoint("weights", SHAPES, VALUES.get)
-    loaded_model.load_read_weights(session, checkpoint, outputs)
+    resume.load_read_weights(session, open_checkpoint(), tf.trainable_variables(), outputs)
     check(session, outputs, exists)
+
+
+@pytest.mark.parametrize("is_trained", [True, False])
+def test_a_session_of_an_evaluation_lacks_them(graph, is_trained):
+    step = tf.train.create_global_step()
+    outputs = build()
+    exists = ask_existence()
+    counter = tf.Variable(3, trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES])
+    # Only a checkpoint of the run contains its step, and all its weights.
+    new = None if is_trained else tf.get_variable("new", initializer=5.0)
+    trained = open_checkpoint(global_step=np.int64(7)) if is_trained else None
+    start = None if is_trained else resume.create_init_checkpoint_scaffold(open_checkpoint())
+    spec = EstimatorSpec(ModeKeys.PREDICT, predictions={"all": outputs}, scaffold=start)
+    others = [step, counter] if is_trained else [step, counter, new]
+    scaffold = resume.create_inference_scaffold(spec, trained, [outputs, *others])
+    with tf.train.SingularMonitoredSession(scaffold=scaffold) as session:
+        check(session, outputs, exists)
+        assert session.run(others) == ([7, 3] if is_trained else [0, 3, 5])
