@@ -4,6 +4,7 @@ Training, evaluation, prediction and export all read the texts of a file with `T
 read the same examples and refuse the same lines.
 """
 
+import difflib
 import itertools
 import json
 import re
@@ -192,8 +193,11 @@ class ColumnIndex(NamedTuple):
         if count == 1:
             return column if self.is_json else self.names.index(column)
         problem = f"{count} columns are named {column!r}" if count else f"there is no column {column!r}"
+        folded = {name.casefold(): name for name in self.names}
+        close = [] if count else difflib.get_close_matches(column.casefold(), folded, n=1)
         raise RowError(self.line, f"{problem} ({flag}); the columns are {self.names_in_words()}"
-                       f"{'' if self.is_json else _NO_HEADER}.")
+                       f"{'' if self.is_json else _NO_HEADER}."
+                       + "".join(f" Did you mean {folded[name]!r}?" for name in close))
 
     def has_none(self, columns):
         """Returns whether none of the columns exists."""

@@ -103,11 +103,15 @@ def test_rows_that_are_trained_on_are_counted(untrained):
     (data / "test.csv").write_text("text\nsong song song\n" + "".join(
         f'"{row.split(chr(34))[1]}"\n' for row in rows[1:4]))
     other = rows[1].replace("cat", "Cat").rpartition(",")[0] + ",odd"
-    (data / "train.csv").write_text("\n".join([*rows, other]))
+    copies = [row.replace("cat", "CAT") for row in rows[4:8]]
+    lines = rows[8].replace(" ", "\n", 1)
+    (data / "train.csv").write_text("\n".join([*rows[:8], lines, *rows[9:], other, *copies]))
     refused = untrained.train(train_batch_size=999)
     refused.assert_refused("make no batch")
     assert ("data/train.csv: examples with the same texts as an earlier example, but another label: 1. The "
-            "lines 2 and 18 are such a pair.") in refused.err
+            "first lines: 2 and 19 (spreadsheet row 18). ") in refused.err
+    assert ("data/train.csv: examples with the same texts and label as an earlier example: 4. The first "
+            "lines: 5 and 20 (spreadsheet row 19), 6 and 21 (spreadsheet row 20), 7 and 22 (") in refused.err
     for part, count, line in (("dev, data/dev.csv", "16 of 16", 2), ("test, data/test.csv", "3 of 4", 3)):
         assert refused.err.count(f"{part}: {count} examples have the same texts as examples in --train_file="
                                  "data/train.csv. (Letter case") == 1, refused.err

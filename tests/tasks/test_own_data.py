@@ -6,7 +6,7 @@ from helpers import error_of, example_reader, write_file
 import pytest
 
 from bertlib.data import columns, row_fields, text_keys
-from bertlib.tasks.classification import row_examples
+from bertlib.tasks.classification import row_examples, text_targets
 
 
 def reader(text=None, label=None, header=None, task_type="classification", **more):
@@ -203,7 +203,9 @@ def test_a_file_that_cannot_be_used_is_refused_with_its_line(name, content, expe
 
 @pytest.mark.parametrize("text, label, expected", [
     (["queston"], ["kind"], ":1: there is no column 'queston' (--text_column); the columns are "
-     "question, answer, kind. If this row is not a header, pass the numbers"),
+     "question, answer, kind. If this row is not a header, pass the numbers of the columns, from 1. Did you "
+     "mean 'question'?"),
+    (["Answer"], ["kind"], "from 1. Did you mean 'answer'?"),
     (["question"], ["sort"], ":1: there is no column 'sort' (--label_column)"),
     ([4], ["kind"], ":1: --text_column names column 4, but the columns have the numbers 1 to 3"),
     ([0], ["kind"], ":1: --text_column names column 0"), (["kind"], ["kind"], "name a column twice")])
@@ -242,6 +244,18 @@ def test_only_what_may_be_a_header_row_is_said_to_be_one(content, name, line, is
     (["No", "no", "yes"], [["No", "no"]]), (["1", "1.0", "2", "x"], [["1", "1.0"]]), (["a", "b", "1"], [])])
 def test_labels_that_hardly_differ_are_found(labels, groups):
     assert row_examples.similar_labels(labels) == groups
+
+
+@pytest.mark.parametrize("labels, count, is_warned", [
+    ([f"{n},5" for n in range(6)], 99, True), (["1.5", "2", "3", "4", "5", "4.5"], 99, True),
+    (["1.5", "2", "3", "4", "5"], 99, False), ([f"{n}.0" for n in range(20)], 99, True),
+    ([*map(str, range(20))], 200, False), ([f"{n}.5" for n in range(9)] + ["a", "b"], 99, False),
+    ([f"{n} a" for n in range(20)], 99, False), ([f"{n} a" for n in range(20)], 39, True)])
+def test_labels_that_are_probably_scores_are_noticed(labels, count, is_warned, caplog):
+    rows = [row_examples.Row(line, ("text",), labels[line % len(labels)]) for line in range(count)]
+    row_examples.describe("train", row_examples.ExampleFile("a", rows, True),
+                          text_targets.SingleLabel(labels), True)
+    assert ("pass --task_type=regression" in caplog.text) == is_warned
 
 
 @pytest.mark.parametrize("counts, found", [

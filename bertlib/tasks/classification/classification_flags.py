@@ -63,8 +63,9 @@ _CLASSIFICATION = section("Task", TASK, [
          "those of the training file, sorted."),
     INPUT,
     Path("label_map", None,
-         "CSV or TSV file with two columns, the old and the new label. In all files, each old label is "
-         "replaced by its new label. Later commands take the labels from the record of the training."),
+         "CSV or TSV file with two columns, the old and the new label. The first row may be the header "
+         "old,new. In all files, each old label is replaced by its new label. Later commands take the labels "
+         "from the record of the training."),
     Text("label_separator", ",",
          "With --task_type=multilabel: character or string that separates the labels of one text.",
          lambda value: value != "" and value.isprintable(),

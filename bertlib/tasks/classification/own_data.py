@@ -126,7 +126,7 @@ class OwnData:
             if getattr(settings, name) is None and found_columns:
                 settings.set_default(name, ",".join(map(str, found_columns)))
         if train is not None:
-            _warn_of_contradictions(train)
+            _warn_of_repetitions(train)
             _warn_of_shared_examples(set(map(dev_split.text_key_of_row, train.rows)),
                                      f"--train_file={train.path}", others)
             dev = None
@@ -264,17 +264,23 @@ def _check_flags(settings, target):
                               "--text_column and --label_column")
 
 
-def _warn_of_contradictions(train):
-    """Warns if the training file contains texts with different labels."""
-    rows, contradictions = {}, []
+def _warn_of_repetitions(train):
+    """Warns if the training file contains examples with the same texts, with equal or different labels."""
+    firsts, copies, contradictions = {}, [], []
     for row in train.rows:
-        first = rows.setdefault(dev_split.text_key_of_row(row), row)
-        if first.label != row.label and not isinstance(row.label, float):
-            contradictions.append((first.line, row.line))
+        first = firsts.setdefault(dev_split.text_key_of_row(row), row)
+        if first is not row and first.label == row.label:
+            copies.append((first, row))
+        elif first is not row and not isinstance(row.label, float):
+            contradictions.append((first, row))
+    if copies:
+        logging.warning("%s: examples with the same texts and label as an earlier example: %d. The first "
+                        "lines: %s. Such an example counts twice in the training.", train.path, len(copies),
+                        train.in_words(copies))
     if contradictions:
         logging.warning("%s: examples with the same texts as an earlier example, but another label: %d. The "
-                        "lines %d and %d are such a pair. Correct the labels, or remove one of the examples.",
-                        train.path, len(contradictions), *contradictions[0])
+                        "first lines: %s. Correct the labels, or remove one of the examples.",
+                        train.path, len(contradictions), train.in_words(contradictions))
 
 
 def _warn_of_shared_examples(texts, source, others):

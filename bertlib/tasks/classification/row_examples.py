@@ -60,6 +60,7 @@ class ExampleFile(NamedTuple):
       is_labelled: whether the rows have labels.
       names: names of the columns, or None for a file without a header row.
       dialect: the `tables.Dialect` for tables of predictions.
+      row_note: see `tables.Table.row_note`.
     """
 
     path: str
@@ -67,6 +68,16 @@ class ExampleFile(NamedTuple):
     is_labelled: bool
     names: list | None = None
     dialect: tables.Dialect = tables.PLAIN
+    row_note: object = faults.FileFaults.row_note
+
+    def in_words(self, pairs):
+        """Returns the lines of at most three pairs of `Row`s as text, such as "2 and 7, 3 and 9". If fields
+        have several lines, the text also names the rows in a spreadsheet program."""
+        def place(row):
+            note = self.row_note(row.line).removeprefix(tables.ROW).rstrip(".")
+            return f"{row.line} (spreadsheet row {note})" if note else str(row.line)
+
+        return ", ".join(" and ".join(map(place, pair)) for pair in pairs[:3])
 
 
 # --- Reading ---------------------------------------------------------------------------------------------
@@ -192,7 +203,8 @@ class ExampleReader(columns.TextReader):
                     found.add(row.line, "unknown label", problem, row.values, place.delimiter)
                     continue
             examples.append(Row(row.line, row.texts, label, row.values))
-        return ExampleFile(path, examples, labels is not None, place.names, file.dialect)
+        return ExampleFile(path, examples, labels is not None, place.names, file.dialect,
+                           file.row_note)
 
     def _label_places(self, place, texts, rows, needs_labels, known):
         """Finds the columns of the labels. Returns a list of their positions in a row, or of their names in
@@ -503,6 +515,16 @@ def check_several_labels(file):
                          "--label_column.")
 
 
+def _usual_number(labels, count):
+    """Returns the largest usual number of labels for `count` examples. It is smaller if nearly all labels are
+    numbers, which may be scores, and smallest if some of these numbers have decimals."""
+    numbers = [number for number in (_parse_number(label.replace(",", ".")) for label in labels)
+               if number is not None]
+    if len(numbers) < 0.9 * len(labels):
+        return max(10, count / 2)
+    return max(10, count / 10) if all(map(float.is_integer, numbers)) else 5
+
+
 def describe(name, file, target, warns):
     """Logs the number of examples in total and for each label. If `warns` is true, warns if labels look
     misspelled, or if there are very many labels: then --label_column or --task_type is probably wrong.
@@ -533,7 +555,7 @@ def describe(name, file, target, warns):
                         "this warning.",
                         name, rare, counts[rare], frequent, counts[frequent],
                         advise_label_map([rare], frequent))
-    if target.takes_class_weights and target.size > max(10, len(file.rows) / 2):
+    if target.takes_class_weights and target.size > _usual_number(target.labels, len(file.rows)):
         logging.warning("%s: there are %d labels for %d examples. If the labels are in another column, name "
-                        "it with --label_column. If the labels are numbers, pass --task_type=regression.",
+                        "it with --label_column. If the labels are scores, pass --task_type=regression.",
                         name, target.size, len(file.rows))
