@@ -128,8 +128,8 @@ def state(names):
 # {(name of the results, work): its title}
 WORKS = {("finetune_fp32", "finetune"): "MRPC, whole fine-tuning, installed model, fp32",
          ("finetune_bf16", "finetune"): "MRPC, whole fine-tuning, installed model, bf16",
-         ("compare", "step, fp32"): "BERT-Base, training step, fp32",
-         ("compare", "step, bf16"): "BERT-Base, training step, bf16",
+         ("steps", "step, fp32"): "BERT-Base, training step, fp32",
+         ("steps", "step, bf16"): "BERT-Base, training step, bf16",
          ("compare", "evaluate"): "BERT-Base, evaluation",
          ("compare", "predict"): "BERT-Base, prediction"}
 
