@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
 from bertlib.graph import collectives, graph_keys, inference_kernels, tensorflow_internals
-from bertlib.system import files, quiet_tensorflow
+from bertlib.system import files
 
 
 class Saver(tensorflow_internals.Saver):
@@ -179,7 +179,6 @@ def load_read_weights(session, checkpoint, variables, outputs):
       variables: list of global variables.
       outputs: tensors and ops, in any nested structure.
     """
-    quiet_tensorflow.release_library_pages()
     read = inference_kernels.find_weight_reads(getattr(output, "op", output)
                                                for output in tf.nest.flatten(outputs))
     unread = {variable.op.name for variable in tf.trainable_variables()} - set(read)

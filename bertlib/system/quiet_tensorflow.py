@@ -1,26 +1,17 @@
 """Imports TensorFlow, and hides the messages that its C++ code writes to stderr. To show these messages, set
-the environment variable TF_CPP_MIN_LOG_LEVEL=0. Also releases memory that only the import needs."""
+the environment variable TF_CPP_MIN_LOG_LEVEL=0."""
 
 import contextlib
-import ctypes
 import gc
 import glob
 import importlib
-import mmap
 import os
-import re
 import sys
 
 # `_keras_postponed` blocks the import of these packages while TensorFlow is imported. keras and tf_keras need
 # them, so the import of Keras fails, and TensorFlow goes on without Keras. Keras is imported later, when a
 # program uses `tf.keras`.
 _PARTS_OF_KERAS = {"keras.src", "tf_keras.src"}
-# Matches the lines of /proc/self/smaps about a mapping of a large library that `import tensorflow` always
-# loads. The mapping cannot be written, and has no anonymous page. Such a page differs from the file, because
-# the dynamic linker or a debugger has changed it.
-_UNCHANGED_LIBRARY = (r"^([0-9a-f]+)-([0-9a-f]+) r-[x-]p .*"
-                      r"/(?:lib(?:_pywrap)?_?tensorflow_\w+|_pywrap_profiler_plugin)\.so.*\n"
-                      r"(?:\w+:.*\n)*?Anonymous: +0 kB$")
 
 
 def load():
@@ -104,25 +95,6 @@ _FINDER = _Finder()
 def shows_all_messages():
     """Returns whether the environment variable TF_CPP_MIN_LOG_LEVEL asks for TensorFlow's messages."""
     return os.environ.get("TF_CPP_MIN_LOG_LEVEL") in ("0", "1")
-
-
-def release_library_pages():
-    """Removes unchanged pages of TensorFlow's large libraries from the resident memory of this process.
-
-    The import of TensorFlow reads 0.3 GB of these files. Most of these pages belong to the dynamic linker and
-    to initializers, and are not read again. If a removed page is read again, the kernel maps it again,
-    usually without reading the disk. Other libraries are left unchanged, because a thread may be importing
-    one of them. This function does nothing outside of Linux.
-    """
-    try:
-        with open("/proc/self/smaps", encoding="utf-8", errors="surrogateescape") as reader:
-            mappings = reader.read()
-    except OSError:
-        return
-    madvise = ctypes.CDLL(None).madvise
-    for first, end in re.findall(_UNCHANGED_LIBRARY, mappings, re.MULTILINE):
-        start = int(first, 16)
-        madvise(ctypes.c_void_p(start), ctypes.c_size_t(int(end, 16) - start), mmap.MADV_DONTNEED)
 
 
 @contextlib.contextmanager
