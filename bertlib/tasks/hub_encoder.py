@@ -31,15 +31,13 @@ class HubEncoder(object):
 
     kernels = None  # the layers of a head use TensorFlow's ops
 
-    def __init__(self, spec, is_training, input_ids, input_mask, segment_ids, **_):
+    def __init__(self, spec, is_training, input_ids, input_mask, segment_ids):
         """Builds the encoder. The variables of the encoder are trainable.
 
         Args:
           spec: see `hub_module.load_module_spec`.
           is_training: whether dropout is on.
           input_ids, input_mask, segment_ids: int32 [B, F].
-
-        All further arguments of `modeling.BertModel` are ignored, because the module contains its graph.
         """
         module = hub_module.Module(spec, trainable=True, tags=_TRAIN if is_training else None)
         self._outputs = module.apply(_TOKENS, dict(zip(ENCODER_INPUTS, (input_ids, input_mask, segment_ids))))
@@ -74,9 +72,10 @@ class EncoderModule(NamedTuple):
     vocab_file: str | None
     do_lower_case: bool | None
 
-    def build(self, *arguments, **named):
-        """Returns the `HubEncoder` of the module for the other arguments of its constructor."""
-        return HubEncoder(self.spec, *arguments, **named)
+    def build(self, is_training, input_ids, input_mask, segment_ids, step, first_token_only):
+        """Returns the `HubEncoder` of the module; see `modeling.BertModel` for the arguments. `step` and
+        `first_token_only` are ignored, because the module contains its graph."""
+        return HubEncoder(self.spec, is_training, input_ids, input_mask, segment_ids)
 
     def list_files(self):
         """Returns the paths of the module's files, sorted."""

@@ -32,11 +32,11 @@ class Inference:
         self.checkpoint, self._evaluated = checkpoint, None
         self.step = checkpoint_formats.read_global_step(checkpoint or start)
 
-    def rows(self, **arguments):
+    def rows(self, size="predict_batch_size", is_evaluation=False):
         """Returns an iterator over the predictions for the examples, each {name: NumPy array}, in the
-        order of the file; see `batches`."""
+        order of the file. For the arguments, see `batches`."""
         return batches.restore_file_order(itertools.chain.from_iterable(
-            map(batches.split_batch, self.batches(**arguments))))
+            map(batches.split_batch, self.batches(size, is_evaluation))))
 
     def batches(self, size="predict_batch_size", is_evaluation=False, steps=None):
         """Yields the predictions for each batch, {name: NumPy array [B, …]}.
