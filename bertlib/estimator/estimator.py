@@ -145,7 +145,7 @@ class Estimator(object):
         return self
 
     @property
-    def group(self):
+    def inference_group(self):
         """The `replica_group.Group` of the replicas that share evaluations and predictions. None if there are
         no other replicas. Also None during a training, because replica 0 evaluates alone at that time."""
         return None if self._is_training else self._config.group
@@ -195,7 +195,7 @@ class Estimator(object):
         """Returns the newest checkpoint that replica 0 sees; None if there is no checkpoint. All replicas
         must call this method, and all get the same result."""
         newest = self.latest_checkpoint()
-        return self.group.broadcast(newest) if self.group else newest
+        return self.inference_group.broadcast(newest) if self.inference_group else newest
 
     def _default_checkpoint(self):
         """Returns the checkpoint that is evaluated if the caller names none; None for the starting weights.
@@ -226,7 +226,8 @@ class Estimator(object):
             raise ValueError(f"steps is {steps}; it must be positive.")
         checkpoint = self._checkpoint_for(checkpoint_path, "evaluating")
         from bertlib.estimator import evaluation
-        results = evaluation.evaluate(self._builder, checkpoint, input_fn, steps, hooks, metrics, self.group)
+        results = evaluation.evaluate(self._builder, checkpoint, input_fn, steps, hooks, metrics,
+                                      self.inference_group)
         if self._writes_evaluations:
             evaluation.write_summary(self.eval_dir(name), results)
         return results
@@ -235,7 +236,7 @@ class Estimator(object):
         """Returns the `evaluation.EvaluatedBatches` of a checkpoint. For the arguments, see `evaluate`."""
         from bertlib.estimator import evaluation
         return evaluation.EvaluatedBatches(self._builder, self._checkpoint_for(checkpoint_path, "evaluating"),
-                                           input_fn, steps, (), self.group)
+                                           input_fn, steps, (), self.inference_group)
 
     def predict(self, input_fn, predict_keys=None, hooks=None, checkpoint_path=None,
                 yield_single_examples=True):
@@ -254,7 +255,7 @@ class Estimator(object):
         checkpoint = self._checkpoint_for(checkpoint_path, "predicting")
         from bertlib.estimator import evaluation
         for batch in evaluation.predicted_batches(self._builder, checkpoint, input_fn,
-                                                  predict_keys, hooks, self.group):
+                                                  predict_keys, hooks, self.inference_group):
             if not yield_single_examples:
                 yield batch
             elif isinstance(batch, dict):
@@ -282,7 +283,7 @@ class Estimator(object):
         Raises:
           ValueError: there is no checkpoint.
         """
-        group, written = self.group, None
+        group, written = self.inference_group, None
         if not group or group.is_first:  # replica 0 exports
             checkpoint = self._resolved(checkpoint_path) or self.latest_checkpoint()
             if not checkpoint:
@@ -331,8 +332,8 @@ class Estimator(object):
                          "path of a checkpoint, such as DIRECTORY/model.ckpt-100.")
 
     def _checkpoint_for(self, checkpoint_path, doing):
-        if self.group:
-            self.group.barrier()  # replica 0 may still be writing the checkpoint that is read next
+        if self.inference_group:
+            self.inference_group.barrier()  # replica 0 may still be writing the checkpoint that is read next
         checkpoint = self._resolved(checkpoint_path) or self._default_checkpoint()
         if checkpoint:
             logging.info("Weights for %s: %s.", doing, checkpoint)

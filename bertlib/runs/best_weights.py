@@ -185,14 +185,14 @@ class BestWeights:
         if best and checkpoint_files.exists(self._checkpoint(best[0])):
             return _Best(*best, self._checkpoint(best[0]))
         content = self._content or {}
-        kept, metric = content.get("step"), content.get("metric")
+        kept_step, metric = content.get("step"), content.get("metric")
         # Weights of later steps are not needed: the training repeats these steps. The weights of the newest
         # checkpoint are not needed, either: if the training was killed before it added their evaluation to
         # the table, it evaluates this checkpoint again.
-        if kept is not None and (best or self.first_step <= kept < newest):
-            raise ValueError(f"--keep_best={self._metric}: {self._path} contains the weights of step {kept}, "
-                             f"the best weights by {metric}, but not the best weights up to step {newest} "
-                             f"by the {self._metric} in the table of the evaluations. Restore "
+        if kept_step is not None and (best or self.first_step <= kept_step < newest):
+            raise ValueError(f"--keep_best={self._metric}: {self._path} contains the weights of step "
+                             f"{kept_step}, the best weights by {metric}, but not the best weights up to "
+                             f"step {newest} by the {self._metric} in the table of the evaluations. Restore "
                              f"learning_curve.tsv, pass --keep_best={metric}, or move {self._path} to "
                              "another place. The training then chooses the best weights among the "
                              f"evaluations of step {newest} and of later steps.")
@@ -236,8 +236,8 @@ class BestWeights:
           values: all evaluations.
           newest: step of the newest checkpoint of the training.
         """
-        kept = self._best_kept([item for item in values if item[0] <= newest and item[0] != step])
-        self._switch(_Best(step, value, checkpoint), kept[:1] if kept else ())
+        earlier = self._best_kept([item for item in values if item[0] <= newest and item[0] != step])
+        self._switch(_Best(step, value, checkpoint), earlier[:1] if earlier else ())
 
     def finish(self):
         """Removes the earlier best weights, which are needed only if the training is killed. Call this method
@@ -249,19 +249,19 @@ class BestWeights:
 
     def _best_kept(self, values):
         """Returns the best (step, value) whose weights are in best/; None if there is none."""
-        kept = [item for item in values if checkpoint_files.exists(self._weights(item[0]))]
-        return self.choose(kept) or choose_best(self._metric, kept)
+        stored = [item for item in values if checkpoint_files.exists(self._weights(item[0]))]
+        return self.choose(stored) or choose_best(self._metric, stored)
 
     def _weights(self, step):
         return os.path.join(self._path, f"model.ckpt-{step}")
 
-    def _switch(self, best, kept):
+    def _switch(self, best, kept_steps):
         """Makes the weights of a step the best ones. After the call, best/ contains only these weights and
-        those of the steps in `kept`.
+        those of the steps in `kept_steps`.
 
         Args:
           best: a `_Best`.
-          kept: iterable of steps.
+          kept_steps: iterable of int.
         """
         step = best.step
         if self._content is None:
@@ -280,7 +280,7 @@ class BestWeights:
                              f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n')
         elif files.exists(named):
             files.remove(named)
-        self._remove_weights([step, *kept])
+        self._remove_weights([step, *kept_steps])
 
     def _write_content(self, step, value):
         """Writes best.json."""

@@ -11,8 +11,6 @@ from bertlib.system import files
 _RECORDS = {file_names.RECORD: "a training", file_names.SWEEP_RECORD: "a sweep",
             "saved_model.pb": "an exported model"}
 
-# --- Checks ----------------------------------------------------------------------------------------------
-
 
 def check_segments(config, reason):
     """Checks that a model can distinguish the second text of a pair from the first text.

@@ -81,7 +81,7 @@ class Description(NamedTuple):
       task: name of the task. A run with a different task cannot continue the training.
       task_type: name of the target, see `bertlib.tasks.target`.
       labels: list of str, in the order of the model's outputs; None if the model has no labels.
-      config: the `modeling.BertConfig`.
+      config: the `modeling.BertConfig`, or the `hub_encoder.EncoderModule`. Its `to_dict` is recorded.
       tokenizer: the tokenizer; None if the run reads no text.
       vocabulary: the fingerprint of the vocabulary if the run reads no text.
       inputs: the data files that a training reads, {name of a flag: list of paths}.
@@ -235,12 +235,12 @@ class RunRecord:
     """The record of a run. The constructor compares the run with the files in the output directory. The
     method `write` writes the record, and must be called after all other checks."""
 
-    def __init__(self, settings, schedule_steps, last_step, description):
+    def __init__(self, settings, num_train_steps, last_step, description):
         """Compares the run with the record and the model's files in --output_dir, and logs the differences.
 
         Args:
           settings: a `Settings`.
-          schedule_steps: number of steps of the learning rate's schedule.
+          num_train_steps: number of steps of the learning rate's schedule.
           last_step: the step at which the training ends, unless early stopping ends it before.
           description: the `Description` of the run.
 
@@ -252,7 +252,7 @@ class RunRecord:
         if self._do_train and settings.early_stopping_evals is not None:
             stopped = curve_table.find_early_stop(settings)
             self._last_step = last_step if stopped is None else stopped
-        self._now = {**create_record(settings, description), "planned_steps": schedule_steps,
+        self._now = {**create_record(settings, description), "planned_steps": num_train_steps,
                      "finished_step": None}
         self._contents = {} if not self._do_train else {**model_files.model_file_contents(
             settings, description.config, description.labels), **description.more_files}
@@ -354,31 +354,31 @@ class RunRecord:
         if not self._do_train:
             return
         self._settings.reopen()
-        now, seen = self._settings.output_directory, self._comparison.opened
-        if (now.newest, now.record) != (seen.newest, seen.record):
-            self._comparison = self._compare(now)
+        opened, seen = self._settings.output_directory, self._comparison.opened
+        if (opened.newest, opened.record) != (seen.newest, seen.record):
+            self._comparison = self._compare(opened)
         found = self._comparison
         for name in found.changed:
-            files.write_bytes(now.join(name), self._contents[name])
-        for name in found.stale if now.newest else [*found.stale, *curve_table.FILES]:
-            if files.exists(now.join(name)):
-                files.remove(now.join(name))
-        record = found.decision.record or now.record
+            files.write_bytes(opened.join(name), self._contents[name])
+        for name in found.stale if opened.newest else [*found.stale, *curve_table.FILES]:
+            if files.exists(opened.join(name)):
+                files.remove(opened.join(name))
+        record = found.decision.record or opened.record
         if record is None:
             return
         if found.decision.has_steps_left:
             dev_data = self._now["dev_data"]
-            if dev_data is None and now.newest and now.record:
+            if dev_data is None and opened.newest and opened.record:
                 # A session without evaluations does not change which development set the last evaluations
                 # used.
-                dev_data = now.record["dev_data"]
+                dev_data = opened.record["dev_data"]
             named = {name: path for name, path in self._now["files"].items() if path}
             record = {**record, "planned_steps": self._now["planned_steps"], "finished_step": None,
                       "dev_data": dev_data,
                       "files": {**record["files"], **named}}  # later evaluations read these files
         self._written = {**record, "model_files": found.model_files}
-        if self._written != now.record:
-            now.write_record(self._written)
+        if self._written != opened.record:
+            opened.write_record(self._written)
 
     def mark_finished(self):
         """Records in run.json that the training has ended, at the step of the newest checkpoint. Call this

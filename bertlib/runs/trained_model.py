@@ -165,6 +165,3 @@ def _tokenizer(opened, bert_config):
     return tokenizer_files.create_tokenizer(
         tokenizer_settings, pieces if has_pieces else vocabulary, has_pieces, lower,
         record["settings"].get("protect_special_tokens"), bert_config.vocab_size)
-
-
-# --- Are the files those of the training? -----------------------------------------------------------------

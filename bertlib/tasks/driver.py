@@ -41,14 +41,14 @@ def run(task):
     task.read()
     # The model: check its weights and the disk. Describe the run, and compare it with the record of an
     # earlier training. Plan the memory, and build the Estimator.
-    start = starting_weights.find(task)
-    schedule_steps = task.num_train_steps()
-    last_step = min(schedule_steps, settings.max_steps or schedule_steps)
+    starting = starting_weights.find(task)
+    num_train_steps = task.num_train_steps()
+    last_step = min(num_train_steps, settings.max_steps or num_train_steps)
     model_checks.check_disk(settings, last_step, task.head_shapes(), task.config)
     task.make_data()
     settings.freeze()
-    trainable = _create_trainable(task, start, schedule_steps)
-    record = run_record.RunRecord(settings, schedule_steps, last_step, _describe(task, inputs, trainable))
+    trainable = _create_trainable(task, starting, num_train_steps)
+    record = run_record.RunRecord(settings, num_train_steps, last_step, _describe(task, inputs, trainable))
     exports = settings.get("do_export")
     if exports:
         from bertlib.tasks import export_model
@@ -56,7 +56,7 @@ def run(task):
     if group:
         run_record.check_replicas_agree(group, settings, record.data)
     phases = _Phases(task, trainable.head, estimator_setup.create_estimator(settings, trainable, last_step),
-                     start.checkpoint)
+                     starting.checkpoint)
     # The run: train, evaluate, predict and export. From here on, files are written.
     with estimator_setup.locked_directories(settings):
         if group:
@@ -67,7 +67,7 @@ def run(task):
                 from bertlib.tasks import results
                 results.write_skipped_lines(settings, task.skipped, task.dialect)
         if settings.do_train:
-            phases.train(schedule_steps, last_step)
+            phases.train(num_train_steps, last_step)
             record.mark_finished()
         phases.evaluate_and_predict()
         if exports and is_first:
@@ -76,20 +76,20 @@ def run(task):
         raise task.failure
 
 
-def _create_trainable(task, start, schedule_steps):
+def _create_trainable(task, starting, num_train_steps):
     """Returns the `training_plan.TrainableModel` of a task.
 
     Args:
       task: see `run`.
-      start: the `starting_weights.StartingWeights`.
-      schedule_steps: number of steps of the learning rate's schedule.
+      starting: the `starting_weights.StartingWeights`.
+      num_train_steps: number of steps of the learning rate's schedule.
     """
     warmup_steps = task.num_warmup_steps()
 
     def build_model_fn(head):
         return task_head.model_fn_builder(
-            head, task.config, start.checkpoint, task.settings.learning_rate, schedule_steps, warmup_steps,
-            build_encoder=task.encoder and task.encoder.build)
+            head, task.config, starting.checkpoint, task.settings.learning_rate, num_train_steps,
+            warmup_steps, build_encoder=task.encoder and task.encoder.build)
 
     return training_plan.TrainableModel(task.config, task.head_for_training(), task.fields, build_model_fn,
                                         trims_padding=task.trims_padding(is_training=True))
@@ -120,24 +120,24 @@ def _list_overwritten_files(task):
 class _Phases:
     """The phases of a run, after all checks. All replicas call the same methods in the same order."""
 
-    def __init__(self, task, head, estimator, start):
+    def __init__(self, task, head, estimator, starting_checkpoint):
         self._task, self._settings, self._head, self._estimator = task, task.settings, head, estimator
-        self._start = start  # see `starting_weights.StartingWeights.checkpoint`
+        self._starting_checkpoint = starting_checkpoint  # see `starting_weights.StartingWeights.checkpoint`
         self._writes = replica_group.is_first()
         self._splits_with_features = set()
 
-    def train(self, schedule_steps, last_step):
+    def train(self, num_train_steps, last_step):
         """Trains up to a step, or until early stopping ends the training.
 
         Args:
-          schedule_steps: number of steps of the learning rate's schedule.
+          num_train_steps: number of steps of the learning rate's schedule.
           last_step: the step at which the training ends.
         """
         settings, task = self._settings, self._task
         has_curve = curve_table.is_requested(settings)
         if has_curve:
             self._write_features("dev")
-        training_plan.log_training(settings, task, schedule_steps, last_step)
+        training_plan.log_training(settings, task, num_train_steps, last_step)
         self._write_features("train")
         if has_curve:
             from bertlib.tasks import learning_curve
@@ -168,7 +168,8 @@ class _Phases:
         Args:
           use: `Task.scores` or `Task.write`. Only the first replica calls it and returns its result.
         """
-        inference = Inference(self._settings, self._estimator, self._input_fn(split), checkpoint, self._start)
+        inference = Inference(self._settings, self._estimator, self._input_fn(split), checkpoint,
+                              self._starting_checkpoint)
         if not self._writes:
             return inference.follow()
         result = use(split, inference)

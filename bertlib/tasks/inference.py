@@ -19,18 +19,19 @@ class Inference:
       step: the step of the weights.
     """
 
-    def __init__(self, settings, estimator, input_fn, checkpoint, start):
+    def __init__(self, settings, estimator, input_fn, checkpoint, starting_checkpoint):
         """Creates an inference.
 
         Args:
           settings: a `Settings`, with the sizes of the batches.
           estimator, input_fn: the `estimator.Estimator` of the run, and the input of the split.
           checkpoint: see the attribute.
-          start: the `checkpoint_formats.Checkpoint` with which a new training would start, or None.
+          starting_checkpoint: the `checkpoint_formats.Checkpoint` with which a new training would start, or
+            None.
         """
         self._settings, self._estimator, self._input_fn = settings, estimator, input_fn
         self.checkpoint, self._evaluated = checkpoint, None
-        self.step = checkpoint_formats.read_global_step(checkpoint or start)
+        self.step = checkpoint_formats.read_global_step(checkpoint or starting_checkpoint)
 
     def rows(self, size="predict_batch_size", is_evaluation=False):
         """Returns an iterator over the predictions for the examples, each {name: NumPy array}, in the
@@ -47,7 +48,7 @@ class Inference:
           steps: number of batches of an evaluation; None for all.
         """
         arguments = size, is_evaluation, steps
-        if group := self._estimator.group:
+        if group := self._estimator.inference_group:
             group.broadcast(arguments)
         yield from self._compute(*arguments)
 
@@ -61,13 +62,13 @@ class Inference:
 
     def finish(self):
         """Ends `follow` of the other replicas."""
-        if group := self._estimator.group:
+        if group := self._estimator.inference_group:
             group.broadcast(None)
 
     def follow(self):
         """Computes the same batches as the first replica, until that replica has finished. Returns at once
         during a training, because the first replica then evaluates alone."""
-        while (group := self._estimator.group) and (arguments := group.broadcast()):
+        while (group := self._estimator.inference_group) and (arguments := group.broadcast()):
             for _ in self._compute(*arguments):
                 pass
 

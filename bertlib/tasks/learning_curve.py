@@ -130,7 +130,7 @@ class LearningCurve:
 
     def hooks(self):
         """Returns the hooks and the listeners by which the training calls this object: a pair of lists."""
-        # This module loads TensorFlow.
+        # This module loads TensorFlow, which readers of the curve do not need.
         from bertlib.estimator import evaluation
         return ([evaluation.EvaluationHook(self.after_step, saves_weights=bool(self._every_steps))],
                 [evaluation.SavedCheckpoints(self.evaluate_checkpoint)])

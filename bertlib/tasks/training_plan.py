@@ -227,14 +227,14 @@ def advise_on_memory(settings, trainable, step_config):
     return f"out of memory ({source}).\n" + memory_planner.advice(alternatives, trainable.memory_need, usable)
 
 
-def log_training(settings, task, schedule_steps, last_step):
+def log_training(settings, task, num_train_steps, last_step):
     """Logs the size of a training, its learning rate, and the command that shows its curves. Logs nothing if
     all steps are already trained.
 
     Args:
       settings: a `Settings`.
       task: a `bertlib.tasks.task.Task`.
-      schedule_steps: number of steps of the learning rate's schedule.
+      num_train_steps: number of steps of the learning rate's schedule.
       last_step: the step at which the training ends.
     """
     if settings.output_directory.newest and settings.output_directory.step >= last_step:
@@ -242,16 +242,16 @@ def log_training(settings, task, schedule_steps, last_step):
     epochs = (f"--num_train_epochs={settings.num_train_epochs:g} means "
               if "num_train_epochs" in settings else "")
     logging.info("Training on %s: %s%s with a batch size of %d and --seed=%d.", task.training_size(), epochs,
-                 terminal.counted(schedule_steps, "step"), settings.train_batch_size, settings.seed)
-    if epochs and schedule_steps < _FEW_STEPS and settings.train_batch_size > 8:
+                 terminal.counted(num_train_steps, "step"), settings.train_batch_size, settings.seed)
+    if epochs and num_train_steps < _FEW_STEPS and settings.train_batch_size > 8:
         logging.info("The training has fewer than %d steps. For a few hundred examples, --train_batch_size=8 "
                      "--num_train_epochs=8 usually gives better scores.", _FEW_STEPS)
     logging.info("The learning rate rises to --learning_rate=%g in %s of warm-up, and then follows "
                  "--lr_schedule=%s.", settings.learning_rate,
                  terminal.counted(task.num_warmup_steps(), "step"), settings.lr_schedule)
-    if last_step < schedule_steps:
+    if last_step < num_train_steps:
         logging.info("--max_steps=%d: the training ends at step %d of %d. The learning rate still follows "
                      "the schedule of %d steps.",
-                     settings.max_steps, last_step, schedule_steps, schedule_steps)
+                     settings.max_steps, last_step, num_train_steps, num_train_steps)
     logging.info("This command shows the curves of the training: tensorboard --logdir %s",
                  shlex.quote(settings.output_dir))
