@@ -2,8 +2,9 @@
 
     python compare_results.py output/a output/b
 
-Each argument is a file eval_predictions.csv or eval_predictions.jsonl, or a directory with such a file. Both
-models must have been evaluated on the same examples. If both arguments are directories of sweeps, the
+Each argument is a file eval_predictions.csv or eval_predictions.jsonl, or a directory with such a file. If a
+directory lacks it, the test_predictions of both directories are compared. Both models must have been
+evaluated on the same examples. If both arguments are directories of sweeps, the
 command compares the two sweeps. A run of the first sweep and a run of the second sweep form a pair if they
 differ only in the compared settings. For example, both runs have the same seed.
 """
@@ -48,13 +49,15 @@ def find_tables(paths):
         raise ValueError(f"{paths[0]} and {paths[1]} are the same path. Name two different trainings.")
     if all(files.exists(os.path.join(path, sweep_directory.RECORD)) for path in paths):
         return "sweeps", paths
-    found = [paired_predictions.find_table(path) for path in paths]
-    if None in found:
-        raise ValueError(f"{paths[found.index(None)]} contains no {paired_predictions.TABLE}.csv and no "
-                         f"{paired_predictions.TABLE}.jsonl, and the arguments are not two directories with "
-                         f"{sweep_directory.RECORD}. Evaluate the model with --do_eval=true, or name a "
-                         "table.")
-    return "predictions", found
+    found = [[paired_predictions.find_table(path, name) for path in paths]
+             for name in paired_predictions.TABLES]
+    for tables in found:
+        if None not in tables:
+            return "predictions", tables
+    raise ValueError(f"{paths[found[0].index(None)]} contains no {paired_predictions.TABLE}.csv and no "
+                     f"{paired_predictions.TABLE}.jsonl, and the arguments are not two directories with "
+                     f"{sweep_directory.RECORD} or with {paired_predictions.TABLES[1]}. Evaluate the model "
+                     "with --do_eval=true, or name a table.")
 
 
 def to_text(found, names):
@@ -69,6 +72,8 @@ def to_text(found, names):
         test = found["mcnemar"]
         lines += [f"{name}: not compared, because {reason}" for name, reason in found["refused"].items()]
         lines.append(f"n = {found['n']} {found['unit']}; paired bootstrap of {found['resamples']} samples")
+        if paired_predictions.TABLES[1] in found["tables"][0]:
+            lines.append(f"compared test tables: {' and '.join(found['tables'])}")
         if test:
             lines.append(f"{test['discordant']} discordant {found['unit']}: {test['only_first']} are right "
                          f"only in {names[0]}, {test['only_second']} only in {names[1]}; McNemar's exact "

@@ -12,7 +12,7 @@ class Table(NamedTuple):
     Attributes:
       path: path of the file.
       target: the target, see `bertlib.tasks.target`.
-      task: name of the task.
+      record: dict, the description of the model, such as the content of its run.json.
       labels: list of str, in the order of the model's outputs; empty if the task has no labels.
       rows: list of {column: text}. In a table of JSON Lines, a value may also be a number or a list.
       separator: the text between the labels of a row that has several labels.
@@ -20,7 +20,7 @@ class Table(NamedTuple):
 
     path: str
     target: Any
-    task: Any
+    record: Any
     labels: Any
     rows: list
     separator: str

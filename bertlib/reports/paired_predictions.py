@@ -13,7 +13,7 @@ from bertlib.runs import file_names, registry
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files
 
-TABLE = "eval_predictions"
+TABLES = TABLE, _TEST = "eval_predictions", "test_predictions"
 _OURS = ("line", "label", "prediction", "probability", "probabilities", "is_right", "loss", "exact_match",
          "f1", "null_odds")
 # Largest difference between a metric of a table and the same metric in eval_results.json, as a fraction.
@@ -21,12 +21,12 @@ _TOLERANCE = 1e-4
 _FIX = "Evaluate both models on the same file, in the same order."
 
 
-def find_table(path):
-    """Returns the path of the table of predictions in a directory; None if the directory has no table. If
-    `path` is a file, returns `path`."""
+def find_table(path, name=TABLE):
+    """Returns the path of the table of predictions in a directory; None if the directory has no table of this
+    name, one of `TABLES`. If `path` is a file, returns `path`."""
     if not files.is_directory(path):
         return path
-    candidates = [os.path.join(path, f"{TABLE}.{ending}") for ending in prediction_files.FORMATS]
+    candidates = [os.path.join(path, f"{name}.{ending}") for ending in prediction_files.FORMATS]
     found = [candidate for candidate in candidates if files.exists(candidate)]
     if len(found) > 1:
         raise ValueError(f"{path} contains {' and '.join(map(os.path.basename, found))}. Name one of these "
@@ -37,17 +37,24 @@ def find_table(path):
 def read_tables(paths):
     """Returns the `Table`s in one or two files.
 
-    A table is described by the run.json in its directory. If there is no run.json, because the directory is a
-    --results_dir, the run.json of the other table is used.
+    A table is described by the run.json in its directory, or by the evaluated_model.json of a --results_dir.
+    If both are missing, the description of the other table is used.
 
     Raises:
-      ValueError: a file is not a table of predictions with labels, or no run.json describes it.
+      ValueError: a file is not a table of predictions with labels, or no file describes it.
     """
-    records = [OutputDirectory(os.path.dirname(path) or ".").record for path in paths]
+    records = [_read_description(OutputDirectory(os.path.dirname(path) or ".")) for path in paths]
     if not any(records):
         raise ValueError(f"There is no {file_names.RECORD} beside {' or '.join(paths)}. Copy the "
                          f"{file_names.RECORD} of the training into the directory of the table.")
     return [_read_table(path, record or next(filter(None, records))) for path, record in zip(paths, records)]
+
+
+def _read_description(opened):
+    """Returns the description of the model whose tables an `OutputDirectory` contains, or None. It has a part
+    of the fields of run.json."""
+    path = opened.join(file_names.EVALUATED)
+    return opened.record or (files.read_json_object(path) if files.exists(path) else None)
 
 
 def _read_table(path, record):
@@ -59,11 +66,12 @@ def _read_table(path, record):
             raise ValueError(f"{path} is not a table of predictions: the column {missing[0]!r} is missing in "
                              f"row {number}.")
     target = registry.find_target(record["task_type"])
-    if not target.may_lack_label(rows[0]) and any(row["label"] in ("", None, []) for row in rows):
+    unlabelled = [row["label"] in ("", None, []) for row in rows]
+    if (all if target.may_lack_label(rows[0]) else any)(unlabelled):
         raise ValueError(f"{path}: rows without a label cannot be compared. Use a table of an evaluation.")
     labels = list(map(prediction_files.remove_apostrophe, record["labels"] or ()))
     separator = target.answer_separator or record["settings"].get("label_separator", ",")
-    return Table(path, target, record["task"], labels, rows, separator)
+    return Table(path, target, record, labels, rows, separator)
 
 
 def read_rows(path):
@@ -126,17 +134,37 @@ def check_pairs(first, second):
     if not names:
         raise ValueError(f"{first.path} and {second.path} have no column of texts in common, so their rows "
                          f"cannot be paired. {_FIX}")
+    changed = []
     for number, (one, other) in enumerate(zip(first.rows, second.rows), 1):
         for name in [*names, "label"]:
             values = [_plain(row.get(name), table, name == "label")
                       for row, table in ((one, first), (other, second))]
-            if values[0] != values[1]:
+            place = (f"in row {number}, the column {name!r} contains {values[0]!r:.60} in the first file, "
+                     f"and {values[1]!r:.60} in the second file.")
+            if values[0] != values[1] and name == "label":
+                changed.append(place)
+            elif values[0] != values[1]:
                 raise ValueError(f"{first.path} and {second.path} are not predictions for the same examples: "
-                                 f"in row {number}, the column {name!r} contains {values[0]!r:.60} in the "
-                                 f"first file, and {values[1]!r:.60} in the second file. {_FIX}")
+                                 f"{place} {_FIX}")
     if len(first.rows) != len(second.rows):
         raise ValueError(f"{first.path} has {len(first.rows)} rows, and {second.path} has "
                          f"{len(second.rows)}. {_FIX}")
+    if changed:
+        raise ValueError(f"{first.path} and {second.path} have the same texts, but different labels in "
+                         f"{len(changed)} of {len(first.rows)} rows: {changed[0]} If labels were corrected, "
+                         "evaluate the first model on the corrected file, and compare its --results_dir: "
+                         f"{_evaluation_command(first)}")
+
+
+def _evaluation_command(table):
+    """Returns the command that evaluates the model of a table again."""
+    directory = os.path.dirname(table.path) or "."
+    is_test = os.path.basename(table.path).startswith(_TEST)
+    flags = ["test_file" if is_test else "dev_file", "predict_file", "data_dir", "train_file"]
+    flag = next(filter(table.record["files"].get, flags), flags[0])
+    return (f"python {table.record['command']} --do_train=false --do_{'predict' if is_test else 'eval'}=true "
+            f"--{flag}=CORRECTED --output_dir={table.record.get('output_dir', directory)} "
+            f"--results_dir={directory}_corrected")
 
 
 def _plain(value, table, is_label):

@@ -11,6 +11,7 @@ from bertlib.reports.report_page import Html, paragraph, percent
 _MAX_BARS = 8
 # A report shows at most `_MAX_SETTINGS` settings, and at most `_VALUE_CHARACTERS` characters of each value.
 _VALUE_CHARACTERS, _MAX_SETTINGS = 200, 400
+_ERROR = "eval_mae"  # the mean absolute error
 # The section "Metrics" leaves these metrics out, because other parts of a report show them. "loss" is
 # eval_loss under a second name.
 _HIDDEN_METRICS = ("eval_confusion_matrix", "labels", "baselines", "intervals", "loss")
@@ -79,20 +80,28 @@ def errors_section(heading, order, errors, render, most=50):
 
 def compare(metrics, shown):
     """Returns a list with a sentence for each official metric: its value, its interval, and the values of
-    baselines. A second sentence says if a baseline is as good. (A higher value of these metrics is better.)
+    baselines. A second sentence says if a baseline is as good. For a regression, the last sentence is about
+    the mean absolute error.
 
     Args:
       metrics: {name: value}. It may contain "baselines" and "intervals", see `baselines`.
-      shown: {metric: its name}, the official metrics.
+      shown: {metric: its name}, the official metrics. A higher value is better.
     """
-    found = []
+    found, constant = [], "mean_score"
+    if constant in metrics.get("baselines", {}):
+        shown = {**shown, _ERROR: "mean absolute error"}
     for metric in filter(metrics.__contains__, shown):
         bounds = metrics.get("intervals", {}).get(metric)
         interval = f" (95 % interval {bounds[0]:.3f} to {bounds[1]:.3f})" if bounds else ""
+        # The mean score is a constant, so it has an error, but no correlation.
         baselines = {baseline.replace("_", " "): values[metric]
-                     for baseline, values in metrics.get("baselines", {}).items()}
-        others = "".join(f"; {baseline} {value:.3f}" for baseline, value in baselines.items())
-        best = [f"the {baseline}" for baseline, value in baselines.items() if value >= metrics[metric]]
+                     for baseline, values in metrics.get("baselines", {}).items()
+                     if metric == _ERROR or baseline != constant}
+        of_the = "error of the " if metric == _ERROR else ""
+        others = "".join(f"; {of_the}{baseline} {value:.3f}" for baseline, value in baselines.items())
+        sign = -1 if metric == _ERROR else 1
+        best = [f"the {baseline}" for baseline, value in baselines.items()
+                if sign * value >= sign * metrics[metric]]
         warning = f" The model is not better than {' and '.join(best)}." if best else ""
         found.append(f"{shown[metric]} {metrics[metric]:.3f}{interval}{others}.{warning}")
     return found

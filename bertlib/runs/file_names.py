@@ -25,3 +25,5 @@ FILE_FLAGS = ("bert_config_file", "vocab_file", "spm_model_file", "task_module")
 # Names of more files that a training writes, but only if certain flags are set. See `run_record.RunRecord`.
 MORE_NAMES = (DEV_ROWS, TASK_MODULE)
 RECORD, SWEEP_RECORD, REPRODUCTION = "run.json", "sweep.json", "reproduction.json"
+# Name of the file that describes the evaluated model in a --results_dir without run.json.
+EVALUATED = "evaluated_model.json"

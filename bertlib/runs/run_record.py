@@ -344,14 +344,20 @@ class RunRecord:
 
     def write(self):
         """Writes the model's files, and the record if it is new or changed. If the training starts from step
-        0, also removes the learning curve of an earlier training. Does nothing if the run does not train. The
-        caller must hold the lock of the directory.
+        0, also removes the learning curve of an earlier training. If the run does not train, writes only
+        evaluated_model.json, into a --results_dir without run.json. The caller must hold the locks of the
+        directories.
 
         Raises:
           ValueError: since this object was created, another run wrote to the directory, and this run cannot
             continue the training of that run.
         """
+        results = self._settings.results_directory
         if not self._do_train:
+            if not files.exists(results.record_path):
+                files.write_json(results.join(file_names.EVALUATED), {
+                    "output_dir": self._output_dir, **{name: self._now[name] for name in (
+                        "command", "task", "task_type", "labels", "settings", "files")}})
             return
         self._settings.reopen()
         opened, seen = self._settings.output_directory, self._comparison.opened

@@ -168,6 +168,40 @@ def test_run_json_decides_the_task():
     assert "There is no run.json beside a/eval_predictions.csv or b/eval_predictions" in refused("a", "b")
 
 
+def test_test_tables_of_two_results_dirs_are_compared(two):
+    """Each directory describes the model itself, and has no table of a development set."""
+    for name in two:
+        directory = pathlib.Path(name)
+        described = json.loads((directory / "run.json").read_text())
+        (directory / "run.json").unlink()
+        write_json(directory / "evaluated_model.json", {**described, "output_dir": f"trained_{name}"})
+        (directory / "eval_predictions.csv").rename(directory / "test_predictions.csv")
+    found = compare(*two)
+    assert found["n"] == COUNT
+    assert "compared test tables: a/test_predictions.csv and b/test_predictions.csv" in found["conclusion"]
+    other = write("c", classified(RIGHT, FIRST))
+    assert refused(other, "a").startswith("a contains no eval_predictions.csv and no eval_predictions.jsonl")
+
+
+@pytest.mark.parametrize("name, flags, command", [
+    ("eval_predictions.csv", {"dev_file": "/d.csv"}, "--do_eval=true --dev_file"),
+    ("eval_predictions.csv", {"train_file": "/d.csv"}, "--do_eval=true --train_file"),
+    ("test_predictions.csv", {"test_file": "/d.csv"}, "--do_predict=true --test_file")])
+def test_corrected_labels_are_noticed(name, flags, command, two):
+    for directory in map(pathlib.Path, two):
+        record(directory, files=flags)
+        (directory / "eval_predictions.csv").rename(directory / name)
+    table = pathlib.Path("b", name)
+    text = table.read_text(encoding="utf-8").replace(f",{RIGHT[0]},", ",maybe,", 1)
+    table.write_text(text, encoding="utf-8")
+    message = refused(*two)
+    assert f"in 1 of {COUNT} rows: in row 1, the column 'label' contains {RIGHT[0]!r} in the" in message
+    assert message.endswith(f"python run_classifier.py --do_train=false {command}=CORRECTED --output_dir=a "
+                            "--results_dir=a_corrected")
+    table.write_text(text.replace("text 5,", "text 6,"), encoding="utf-8")
+    assert "are not predictions for the same examples: in row 6, the column 'text'" in refused(*two)
+
+
 def test_a_metric_with_another_meaning_is_not_compared():
     reason = "F1 of yes for the first model, and the mean of the F1 of maybe, no, yes for"
     right = ["no", "yes", "yes", "no"]
@@ -345,7 +379,7 @@ def test_settings_and_metrics_of_a_sweep_come_from_its_record():
     assert list(values_of(compare("a", "b", metric="HasAns_f1"))) == ["HasAns_f1"]
 
     written("c", "5e-05", high, ["no", "no"])
-    assert "are not predictions for the same examples" in refused("a", "c")
+    assert "have the same texts, but different labels in 1 of 2 rows: in row 2" in refused("a", "c")
     pathlib.Path("c/sweep.json").write_text("{}")
     assert "c/sweep.json has the format None, but this version reads the format 1." in refused("a", "c")
 

@@ -6,6 +6,8 @@ The promises in tests/conformance have its trainings. The tests of the readers h
 import re
 import shutil
 
+from bertlib.commands import compare_results
+
 from helpers import read_json, write_json
 import numpy as np
 from outputs import contents, scores, table
@@ -13,6 +15,8 @@ import pytest
 from rows import ROWS
 from safetensors import numpy as safetensors
 import tiny
+
+from bertlib.reports import paired_predictions
 
 
 def test_files_are_enough_to_train_evaluate_and_predict(trained):
@@ -58,6 +62,17 @@ def test_the_log_describes_scores_and_drawn_examples(workspaces, untrained):
     assert "train, data/train.csv: 16 examples, scores from " in workspaces(ROWS["regression"]).finished.err
     refused = untrained.train(max_train_examples=9, max_eval_examples=5, train_batch_size=99)
     assert "Drawn: 9 of 16 training examples (--max_train_examples=9)." in refused.err, refused.err
+    for name in ("eval_results.txt", "metrics.jsonl"):
+        assert "eval_mae" in (workspaces(ROWS["regression"]).output / name).read_text()
+
+
+def test_a_results_dir_is_enough_for_a_comparison(copy):
+    for name in ("one", "two"):
+        copy.train(do_train=False, do_eval=False, do_predict=True, test_file="data/dev.csv",
+                   results_dir=name).assert_success("Predicting 8 examples")
+    kind, tables = compare_results.find_tables([str(copy.directory / name) for name in ("one", "two")])
+    found = paired_predictions.compare(tables)
+    assert (kind, found["n"]) == ("predictions", 8) and not (copy.output / "evaluated_model.json").exists()
 
 
 # --- Errors ----------------------------------------------------------------------------------------------

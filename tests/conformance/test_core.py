@@ -105,6 +105,7 @@ def _multilabel(rows, values, names):
 def _regression(rows, values, labels):
     true, answers = ([float(line[name]) for line in rows] for name in ("label", "prediction"))
     assert values["eval_loss"] == pytest.approx(sklearn_metrics.mean_squared_error(true, answers), rel=1e-5)
+    assert values["eval_mae"] == pytest.approx(sklearn_metrics.mean_absolute_error(true, answers))
     assert values["eval_pearson"] == pytest.approx(statistics.correlation(true, answers), abs=1e-5)
 
 

@@ -165,7 +165,14 @@ def test_several_labels(tmp_path):
 def test_a_regression(tmp_path):
     rows = [PredictedRow(None, {}, ("a b", "c"), float(number), number + error, length=5)
             for number, error in enumerate((0.5, -2.0, 1.0))]
+    scores = {"bag_of_words": {"eval_pearson": 0.7, "eval_mae": 6.0},
+              "mean_score": {"eval_pearson": 0.0, "eval_mae": 9.0}}
     metrics = {"eval_mae": 7.0, "eval_rmse": 8.0}
+    page = write(tmp_path / "page.html", rows, None, {**metrics, "eval_pearson": 0.9, "baselines": scores},
+                 shown={"eval_pearson": "Pearson"})
+    assert "Pearson 0.900; bag of words 0.700." in page.text
+    assert ("mean absolute error 7.000; error of the bag of words 6.000; error of the mean score 9.000. The "
+            "model is not better than the bag of words.") in page.text
     page = write(tmp_path / "page.html", rows, None, metrics)
     assert dict(page.tables[0]) == {"mae": 7.0, "rmse": 8.0}
     assert [re.search(r"dev.csv, example \d", text)[0][-1] for text in page.articles] == ["2", "3", "1"]

@@ -255,6 +255,8 @@ class Classification(task.Task):
         if self.settings.doc_stride:
             metrics["loss"] = metrics["eval_loss"]  # of texts and not of windows
         metrics |= self._own_metrics(split, predictions, [*metrics, "loss", "global_step"])
+        if self.target.is_score:  # a metric of compute_metrics may have the name of one of these errors
+            metrics = {**self.target.details(*self.arrays(split, predictions)[:2]), **metrics}
         name = self.suffix(split)[1:] or None if is_dev else f"test{self.task_suffix}"
         return predictions, inference.complete(metrics, name)
 

@@ -37,7 +37,7 @@ class Spans(Target):
     def score_table(self, table):
         exact, f1 = table.numbers("exact_match"), table.numbers("f1")
         # The names are those of the published scorers of SQuAD 1.1 and 2.0.
-        name = "exact" if str(table.task).endswith("2.0") else "exact_match"
+        name = "exact" if str(table.record["task"]).endswith("2.0") else "exact_match"
         return Scored({"f1": lambda rows: 100 * float(f1[rows].mean()),
                        name: lambda rows: 100 * float(exact[rows].mean())},
                       (exact > 0).tolist(), len(exact), "questions")
