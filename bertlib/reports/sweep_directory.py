@@ -120,7 +120,7 @@ class SweepDirectory:
                 if run.status not in (sweep_runs.NEW, sweep_runs.RUNNING)]
 
     def write_table(self):
-        """Writes sweep.csv, with a row for each run that has ended."""
+        """Writes sweep.csv, with a row for each run that has ended. Metrics have 6 digits, as on the page."""
         ended = self.ended_runs()
         names = list(dict.fromkeys(name for run in ended for name in run.settings))
         metrics = sorted({name for run in ended for name in run.metrics})
@@ -129,7 +129,8 @@ class SweepDirectory:
         writer.writerow([*_FIRST, *names, *metrics, *_LAST])
         for number, run in enumerate(ended, 1):
             writer.writerow([number, *(run.settings.get(name, "") for name in names),
-                             *(run.metrics.get(name) for name in metrics), run.status,
+                             *(f"{value:.6g}" if isinstance(value, float) else value
+                               for value in map(run.metrics.get, metrics)), run.status,
                              f"{run.seconds:.1f}", run.message, self.output_dir(run)])
         files.write_text(os.path.join(self.path, TABLE), table.getvalue())
 

@@ -104,7 +104,7 @@ def test_each_run_has_a_row_and_only_the_best_keeps_its_weights(directory, caplo
         "0.2": "finished", "0.3": "failed", "0.1": "diverged", "0.9": "finished", "0.6": "finished"}
     assert "no such file" in rows["0.3"]["message"] and "Degenerate" in rows["0.2"]["message"]
     assert rows["0.1"]["message"] == "Der Verlust von Schritt 3 ist keine Zahl."
-    assert (rows["0.9"]["eval_accuracy"], rows["0.9"]["message"]) == ("0.9", "")
+    assert [rows["0.9"][name] for name in ("eval_accuracy", "eval_loss", "message")] == ["0.9", "0.1", ""]
     assert rows["0.9"]["directory"] == os.path.join("sweep", "runs", "a=0.9")
     assert weights(directory) == ["a=0.3", "a=0.9"]  # a failed run will continue from its weights
     assert (directory / rows["0.6"]["directory"] / "eval_results.json").exists()
