@@ -130,7 +130,7 @@ WORKS = {("finetune_fp32", "finetune"): "MRPC, whole fine-tuning, installed mode
          ("finetune_bf16", "finetune"): "MRPC, whole fine-tuning, installed model, bf16",
          ("steps", "step, fp32"): "BERT-Base, training step, fp32",
          ("steps", "step, bf16"): "BERT-Base, training step, bf16",
-         ("compare", "evaluate"): "BERT-Base, evaluation",
+         ("evaluation", "evaluate"): "BERT-Base, evaluation, bf16",
          ("compare", "predict"): "BERT-Base, prediction"}
 
 
