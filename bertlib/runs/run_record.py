@@ -301,10 +301,13 @@ class RunRecord:
           opened: the `OutputDirectory` of the weights.
         """
         if not opened.record:
-            logging.info("%s has no %s, so this run cannot be compared with the training of the checkpoints "
-                         "in this directory.%s", opened.path, file_names.RECORD,
+            continues = (f" It continues this training from step {opened.step}. To train no step, pass "
+                         f"--max_steps={opened.step}." if decision.has_steps_left else
                          " No step is left to train. The run writes the files that later commands need."
-                         if decision.record and not decision.has_steps_left else "")
+                         if decision.record else "")
+            (logging.warning if decision.has_steps_left else logging.info)(
+                "%s has no %s, so this run cannot be compared with the training of the checkpoints in this "
+                "directory.%s", opened.path, file_names.RECORD, continues)
             return
         shown, stored, step = record_comparison.format_differences, opened.record, opened.step
         name = f"{stored['command']} on {stored['task']}, started {stored['started']}"

@@ -149,6 +149,14 @@ def test_a_finished_directory_of_the_original_code_gets_the_files_of_later_comma
     assert answered.code == 0 and len(answered.out.splitlines()) == 1, answered.err
 
 
+def test_a_warning_names_a_training_without_a_record_that_is_continued(copy):
+    (copy.output / "run.json").unlink()
+    continued = copy.train(**TRAIN, num_train_epochs=100, max_steps=9)
+    assert continued.code == 0 and read_json(copy.output / "run.json")["from_step"] == 8
+    assert [line for line in warnings_of(continued) if "It continues this training from step 8. To train no "
+            "step, pass --max_steps=8." in line], continued.err
+
+
 @pytest.mark.parametrize("changes, expected", [
     (dict(task_name="CoLA", data_dir="cola"), r"task: mrpc -> cola\."),
     (dict(bert_config_file="relu.json"), r"hidden_act: gelu -> relu\.")], ids=str)
