@@ -62,6 +62,9 @@ class Pretraining(task.Task):
             self.paths["train"] = pretraining_records.list_files(settings, "input_file")
             self.paths["dev"] = (pretraining_records.list_files(settings, "eval_file") if settings.eval_file
                                  else self.paths["train"])
+            if settings.do_eval and not settings.eval_file:
+                logging.info("--eval_file not given: the evaluation reads --input_file, so its scores are "
+                             "not those of new text.")
 
     def _use_sample(self):
         """Sets the flags for a training on the sample text."""
