@@ -47,9 +47,10 @@ def assert_same_results(found, expected):
     matrix = read_json(found.with_suffix(".json")).get("eval_confusion_matrix")
     if matrix:  # only the text files of format 1 have it, too
         values["eval_confusion_matrix"] = [float(number) for row in matrix for number in row]
-    # Another processor rounds otherwise.
-    assert values == {name: pytest.approx(values, rel=1e-4, abs=1e-4)
-                              for name, values in numbers(expected).items()}
+    # Another processor rounds otherwise. Later versions have more metrics.
+    wanted = numbers(expected)
+    assert {name: values.get(name) for name in wanted} == {
+        name: pytest.approx(values, rel=1e-4, abs=1e-4) for name, values in wanted.items()}
 
 
 @pytest.mark.parametrize("folder", sorted(FOLDERS))
