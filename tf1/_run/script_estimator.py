@@ -39,8 +39,8 @@ class Estimator(estimator.Estimator):
                                                input_history=self._input_history)
 
     @property
-    def group(self):
-        return None if script_divides_work() else super().group
+    def inference_group(self):
+        return None if script_divides_work() else super().inference_group
 
     @property
     def _writes_evaluations(self):
