@@ -2,7 +2,7 @@
 and with oneDNN), random numbers, recomputation, sums over replicas, CRFs.
 
 - How is a layer computed? `kernel_choice` chooses the kernels. `training_kernels` keep few tensors for the
-  gradients. `inference_kernels` have none; for ONNX and the like, they use only ops that also exist there.
+  gradients. `inference_kernels` compute no gradients. Those for ONNX use only ops that ONNX also has.
 - With which formulas? `products` are the matrix products. `formulas` are the operations between them, with
   TensorFlow's ops or compiled by XLA, and `native_formulas` the same with ops in C++. `native` compiles and
   loads the C++ code. `one_dnn` uses oneDNN's ops. `packing` removes the padding from batches.
