@@ -21,7 +21,7 @@ import numpy as np
 
 from bertlib.data import corpus, unknown_tokens
 from bertlib.estimator.step_config import StepConfig
-from bertlib.runs import checks, entries, model_config, run_record, vocabularies
+from bertlib.runs import checks, entries, model_config, record_content, vocabularies
 from bertlib.runs.input_paths import refuse_directory, require_file
 from bertlib.system import files, fingerprints, locks, replica_group
 from bertlib.tasks import shared_flags, starting_weights
@@ -169,9 +169,9 @@ def main(_):
     if group:
         # The replicas compare the fingerprint of the tokens and ids. It differs if the lines, the vocabulary
         # or the tokenizer's settings differ. So these three are not compared separately.
-        run_record.check_replicas_agree(group, settings, dict(
+        record_content.check_replicas_agree(group, settings, dict(
             input=f"{lines} lines, {tokens} tokens ({fingerprint[:8]})", bert_config=config.to_dict(),
-            init_checkpoint=run_record.hash_checkpoint(settings.init_checkpoint)))
+            init_checkpoint=record_content.hash_checkpoint(settings.init_checkpoint)))
     vector_bytes = len(indexes) * config.hidden_size * np.dtype(settings.output_dtype).itemsize
     model_fn = model_fn_builder(config, start, indexes, settings.use_tpu,
                                 settings.use_one_hot_embeddings, settings.pooling,

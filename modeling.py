@@ -39,8 +39,8 @@ class BertModel(object):
     """The BERT encoder with its pooler, in the current graph.
 
     Attributes:
-      step: the `StepConfig` that the encoder follows. Without training, it recomputes nothing and keeps the
-        padding.
+      step_config: the `StepConfig` that the encoder follows. Without training, it recomputes nothing and
+        keeps the padding.
       kernels: the kernels of the parts that compute in float32: embeddings, pooler and the head.
 
         model = modeling.BertModel(config=config, is_training=True, input_ids=input_ids,
@@ -51,7 +51,7 @@ class BertModel(object):
     def __init__(self, config, is_training, input_ids, input_mask=None, token_type_ids=None,
                  use_one_hot_embeddings=False, scope=None, recompute="none", recompute_segment=1,
                  precision="fp32", first_token_only=False, compile_kernels=False, remove_padding=False,
-                 frozen_layers=0, step=None):
+                 frozen_layers=0, step_config=None):
         """Builds the encoder.
 
         Args:
@@ -78,37 +78,37 @@ class BertModel(object):
             differ from the masks of a run with padding. They also depend on the division of the batch into
             micro-batches: the masks of a micro-batch are not slices of the masks of the whole batch.
           frozen_layers: number of layers that are not trained, see `transformer_model`.
-          step: a `StepConfig`, which replaces the arguments recompute, recompute_segment, precision,
+          step_config: a `StepConfig`, which replaces the arguments recompute, recompute_segment, precision,
             compile_kernels, remove_padding and frozen_layers. None to use these arguments.
 
         Raises:
           ValueError: a shape or a value in the configuration is not valid.
         """
-        step = step or StepConfig(
+        step_config = step_config or StepConfig(
             recompute=recompute, recompute_segment=recompute_segment, precision=precision,
             compile_kernels=compile_kernels, remove_padding=remove_padding, freeze_layers=frozen_layers)
-        if step.precision not in PRECISIONS:
-            raise ValueError(f"Unknown precision={step.precision!r}; known: {', '.join(PRECISIONS)}.")
+        if step_config.precision not in PRECISIONS:
+            raise ValueError(f"Unknown precision={step_config.precision!r}; known: {', '.join(PRECISIONS)}.")
         config = copy.deepcopy(config)
         if not is_training:
             config.hidden_dropout_prob = 0.0
             config.attention_probs_dropout_prob = 0.0
-            step = dataclasses.replace(step, recompute="none", remove_padding=False)
-        self.step = step
-        self.kernels = kernel_choice.choose_kernels(is_training, tf.float32, step)
+            step_config = dataclasses.replace(step_config, recompute="none", remove_padding=False)
+        self.step_config = step_config
+        self.kernels = kernel_choice.choose_kernels(is_training, tf.float32, step_config)
         self._build(config, is_training, (input_ids, input_mask, token_type_ids), use_one_hot_embeddings,
                     scope, first_token_only)
 
     def _build(self, config, is_training, inputs, use_one_hot_embeddings, scope, first_token_only):
         """Builds embeddings, encoder and pooler. `inputs` are input_ids, input_mask and token_type_ids."""
-        step, dtype = self.step, PRECISIONS[self.step.precision]
+        step_config, dtype = self.step_config, PRECISIONS[self.step_config.precision]
         input_ids, input_mask, token_type_ids = inputs
         batch_size, seq_length = get_shape_list(input_ids, expected_rank=2)
         if input_mask is None:
             input_mask = tf.ones([batch_size, seq_length], tf.int32)
         if token_type_ids is None:
             token_type_ids = tf.zeros([batch_size, seq_length], tf.int32)
-        if step.remove_padding:
+        if step_config.remove_padding:
             # If padding is removed, micro-batches have different numbers of rows R, even if their inputs have
             # equal shapes [B, F]. So they draw different numbers of random values.
             randomness.mark_unequal_micro_batches()
@@ -137,8 +137,9 @@ class BertModel(object):
                     attention_probs_dropout_prob=config.attention_probs_dropout_prob,
                     initializer_range=config.initializer_range, do_return_all_layers=True,
                     first_token_only=first_token_only,
-                    packing=Packing(input_mask) if step.remove_padding else None,
-                    kernels=kernel_choice.choose_kernels(is_training, dtype, step), step=step)
+                    packing=Packing(input_mask) if step_config.remove_padding else None,
+                    kernels=kernel_choice.choose_kernels(is_training, dtype, step_config),
+                    step_config=step_config)
             # The outputs of the layers, each [B, F, W].
             self.all_encoder_layers = [tf.cast(layer, tf.float32) for layer in layers]
             self.sequence_output = self.all_encoder_layers[-1]
@@ -508,7 +509,7 @@ def _attend(query, key, value, attention_mask=None, dropout_prob=0.0, kernels=No
 class _Encoder(collections.namedtuple("_Encoder", [
         "hidden_size", "num_layers", "num_heads", "intermediate_size", "activation", "hidden_dropout_prob",
         "attention_dropout_prob", "initializer_range", "first_token_only", "packing", "batch_size",
-        "seq_length", "kernels", "step"])):
+        "seq_length", "kernels", "step_config"])):
     """Contains values that all layers of an encoder share: arguments of `transformer_model`, and the sizes B
     and F."""
 
@@ -517,7 +518,7 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
                       num_attention_heads=12, intermediate_size=3072, intermediate_act_fn=gelu,
                       hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, initializer_range=0.02,
                       do_return_all_layers=False, first_token_only=False, packing=None, kernels=None,
-                      step=None):
+                      step_config=None):
     """Builds the Transformer encoder (Vaswani et al. 2017), with normalization after each residual
     connection.
 
@@ -537,7 +538,7 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
       packing: `Packing` of the positions to compute; None for all positions.
       kernels: the `TrainingKernels` or `InferenceKernels` that compute the parts of a layer, from
         `kernel_choice.choose_kernels`; None for TensorFlow's ops, with the gradients of training.
-      step: a `StepConfig`; None for its defaults. Three attributes are used:
+      step_config: a `StepConfig`; None for its defaults. Three attributes are used:
         recompute: the activations that are not kept for the backward pass; the backward pass computes them
           again. The results are the same for all values. With "none", all activations are kept. With
           "attention", the attention scores and probabilities are not kept; for long sequences, they need
@@ -564,7 +565,7 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
         intermediate_size=intermediate_size, activation=intermediate_act_fn,
         hidden_dropout_prob=hidden_dropout_prob, attention_dropout_prob=attention_probs_dropout_prob,
         initializer_range=initializer_range, first_token_only=first_token_only, packing=packing,
-        batch_size=batch_size, seq_length=seq_length, step=step or StepConfig(),
+        batch_size=batch_size, seq_length=seq_length, step_config=step_config or StepConfig(),
         kernels=kernels or kernel_choice.PLAIN)
     _check_encoder(encoder, input_width)
 
@@ -572,12 +573,12 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
     outputs = [packing.pack(input_tensor) if packing else reshape_to_matrix(input_tensor)]     # [R, W]
     # The division into segments has an effect only with recompute="layers". If there are frozen layers, they
     # come before the first segment.
-    step = encoder.step
-    firsts = [*([0] if step.freeze_layers else []),
-              *range(step.freeze_layers, num_hidden_layers, step.recompute_segment)]
+    step_config = encoder.step_config
+    firsts = [*([0] if step_config.freeze_layers else []),
+              *range(step_config.freeze_layers, num_hidden_layers, step_config.recompute_segment)]
     for first, end in zip(firsts, [*firsts[1:], num_hidden_layers]):
         segment = functools.partial(_layers, encoder, first, end)
-        if step.recompute == "layers" and first >= step.freeze_layers:
+        if step_config.recompute == "layers" and first >= step_config.freeze_layers:
             segment = recompute_grad.recompute_grad(segment)
         outputs += segment(outputs[-1], *mask)                                          # each [R, W]
 
@@ -594,12 +595,12 @@ def _check_encoder(encoder, input_width):
     if input_width != encoder.hidden_size:
         raise ValueError("The residual connections need an input whose width is hidden_size, but "
                          f"the width is {input_width}, and hidden_size is {encoder.hidden_size}.")
-    step = encoder.step
-    if step.recompute not in RECOMPUTE:
-        raise ValueError(f"Unknown recompute={step.recompute!r}; known: {', '.join(RECOMPUTE)}.")
-    if step.recompute_segment < 1:
-        raise ValueError(f"recompute_segment={step.recompute_segment}; the number of layers must be at "
-                         "least 1.")
+    step_config = encoder.step_config
+    if step_config.recompute not in RECOMPUTE:
+        raise ValueError(f"Unknown recompute={step_config.recompute!r}; known: {', '.join(RECOMPUTE)}.")
+    if step_config.recompute_segment < 1:
+        raise ValueError(f"recompute_segment={step_config.recompute_segment}; the number of layers must "
+                         "be at least 1.")
 
 
 def _layers(encoder, first, end, rows, attention_mask=None):
@@ -630,7 +631,7 @@ def _layer(encoder, rows, attention_mask, at_first_token):
                 attention_probs_dropout_prob=encoder.attention_dropout_prob,
                 initializer_range=encoder.initializer_range, do_return_2d_tensor=True,
                 batch_size=encoder.batch_size, from_seq_length=length,
-                to_seq_length=encoder.seq_length, recompute=encoder.step.recompute == "attention",
+                to_seq_length=encoder.seq_length, recompute=encoder.step_config.recompute == "attention",
                 from_packing=packing, to_packing=encoder.packing, kernels=encoder.kernels)
         attention = _add_and_norm(encoder, context, queries)                            # [R, W]
     return _feed_forward(encoder, attention)                                            # [R, W]

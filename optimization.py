@@ -51,7 +51,7 @@ class Accumulation(collections.namedtuple("Accumulation", ["steps", "accumulate_
 def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, optimizer="adamw",
                      lr_schedule="linear", adam_bias_correction=False, gradient_accumulation_steps=1,
                      loss_scaling=False, weight_decay=StepConfig.weight_decay, clip_norm=StepConfig.clip_norm,
-                     layer_decay=1.0, freeze_layers=0, freeze_embeddings=False, step=None):
+                     layer_decay=1.0, freeze_layers=0, freeze_embeddings=False, step_config=None):
     """Builds one training step: the gradients, clipped by their global norm, and the update of all variables.
 
     As in the published code, the variables whose names match `PUBLISHED_DECAY_EXCLUSIONS` have no weight
@@ -81,8 +81,8 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
         embeddings are not trained either. No gradients are computed for frozen variables, and the optimizer
         has no slots for them. The norm of the gradients is computed from the trained variables only.
       freeze_embeddings: whether the embeddings are frozen.
-      step: a `StepConfig` with the settings of the optimizer. It replaces all arguments from `optimizer` to
-        `freeze_embeddings`. None to use these arguments.
+      step_config: a `StepConfig` with the settings of the optimizer. It replaces all arguments from
+        `optimizer` to `freeze_embeddings`. None to use these arguments.
 
     Returns:
       op that updates the variables and then adds one to the global step.
@@ -92,30 +92,32 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
     """
     if use_tpu:
         raise ValueError("use_tpu=True: TPUs are not supported. Train on CPU or GPU with use_tpu=False.")
-    step = step or StepConfig(
+    step_config = step_config or StepConfig(
         optimizer=optimizer, lr_schedule=lr_schedule, adam_bias_correction=adam_bias_correction,
         gradient_accumulation_steps=gradient_accumulation_steps, precision="fp16" if loss_scaling else "fp32",
         weight_decay=weight_decay, clip_norm=clip_norm, layer_decay=layer_decay, freeze_layers=freeze_layers,
         freeze_embeddings=freeze_embeddings)
-    if step.gradient_accumulation_steps < 1:
-        raise ValueError(f"gradient_accumulation_steps={step.gradient_accumulation_steps}: "
+    if step_config.gradient_accumulation_steps < 1:
+        raise ValueError(f"gradient_accumulation_steps={step_config.gradient_accumulation_steps}: "
                          "a step takes at least 1 micro-batch.")
-    make_optimizer, schedule = _optimizer_maker(step), _known(LR_SCHEDULES, "lr_schedule", step.lr_schedule)
+    make_optimizer = _optimizer_maker(step_config)
+    schedule = _known(LR_SCHEDULES, "lr_schedule", step_config.lr_schedule)
 
     global_step = tf.train.get_or_create_global_step()
     learning_rate = schedule(global_step, init_lr, num_train_steps, num_warmup_steps)
     chosen_optimizer = make_optimizer(learning_rate)
-    variables = trained_variables(tf.trainable_variables(), step.freeze_layers, step.freeze_embeddings)
-    factors = rate_factors(variables, step.layer_decay)
-    loss_scale = LossScale() if step.loss_scaling else None
+    variables = trained_variables(tf.trainable_variables(), step_config.freeze_layers,
+                                  step_config.freeze_embeddings)
+    factors = rate_factors(variables, step_config.layer_decay)
+    loss_scale = LossScale() if step_config.loss_scaling else None
     gradients, norm, zero = _effective_batch_gradients(loss, loss_scale, variables,
-                                                       step.gradient_accumulation_steps)
+                                                       step_config.gradient_accumulation_steps)
     # The gradients are sums over the micro-batches of all replicas, and the loss may be scaled. Dividing by
     # mean_divisor gives the gradients of the mean loss.
-    num_micro_batches = step.gradient_accumulation_steps * collectives.num_replicas()
+    num_micro_batches = step_config.gradient_accumulation_steps * collectives.num_replicas()
     mean_divisor = num_micro_batches * (loss_scale.value if loss_scale else 1.0)
     gradient_norm = norm / mean_divisor
-    gradient_factor = clipping_factor(gradient_norm, step.clip_norm) / mean_divisor
+    gradient_factor = clipping_factor(gradient_norm, step_config.clip_norm) / mean_divisor
 
     def apply():
         return chosen_optimizer.apply_scaled_gradients(zip(gradients, variables), gradient_factor,
@@ -133,16 +135,17 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
         return tf.assign_add(global_step, 1, name="train_step").op
 
 
-def _optimizer_maker(step):
+def _optimizer_maker(step_config):
     """Returns a function that takes a learning rate and returns the optimizer of a `StepConfig`."""
     options = {}
-    if step.optimizer == "adamw":
-        options = dict(bias_correction=step.adam_bias_correction, compile_kernels=step.compile_kernels)
-    elif step.adam_bias_correction:
-        raise ValueError(f"adam_bias_correction=True with optimizer={step.optimizer!r}: "
+    if step_config.optimizer == "adamw":
+        options = dict(bias_correction=step_config.adam_bias_correction,
+                       compile_kernels=step_config.compile_kernels)
+    elif step_config.adam_bias_correction:
+        raise ValueError(f"adam_bias_correction=True with optimizer={step_config.optimizer!r}: "
                          "only 'adamw' has this option. Leave adam_bias_correction out.")
-    return functools.partial(_known(OPTIMIZERS, "optimizer", step.optimizer),
-                             weight_decay_rate=step.weight_decay,
+    return functools.partial(_known(OPTIMIZERS, "optimizer", step_config.optimizer),
+                             weight_decay_rate=step_config.weight_decay,
                              exclude_from_weight_decay=list(PUBLISHED_DECAY_EXCLUSIONS), **options)
 
 

@@ -54,7 +54,7 @@ def build(sizes, mode, use_xla=False):
     ids = tf.placeholder(tf.int32, [None, None])
     tf.train.get_or_create_global_step()
     step = StepConfig(recompute=recompute, recompute_segment=int(segment or 1), use_xla=use_xla)
-    model = modeling.BertModel(config, True, ids, step=step)
+    model = modeling.BertModel(config, True, ids, step_config=step)
     loss = tf.reduce_mean(tf.square(model.get_pooled_output() - 0.5))
     return ids, optimization.create_optimizer(loss, 1e-5, 1000, 0, False)
 

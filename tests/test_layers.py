@@ -63,7 +63,7 @@ def test_the_layer_of_a_variable(name, index):
     dict(optimizer="sgdm", gradient_accumulation_steps=2, precision="fp16")], ids=str)
 def test_each_layer_is_updated_as_with_its_own_rate(settings, monkeypatch):
     def trained(rate=0.01, **decay):
-        return train(rate=rate, step=StepConfig(clip_norm=0, **settings, **decay))[0]
+        return train(rate=rate, step_config=StepConfig(clip_norm=0, **settings, **decay))[0]
 
     monkeypatch.setattr(optimization, "_WORTH_ONE_PASS", 1)
     decayed, plain, expected = trained(layer_decay=0.5), trained(), trained(0.01 * 0.5**4)
@@ -172,8 +172,9 @@ def test_frozen_layers_need_less_memory_for_variables_and_activations():
 def test_the_settings_of_a_step_reach_the_optimizer_and_the_model_whole(monkeypatch):
     given = []
     monkeypatch.setattr(optimization, "create_optimizer",
-                        lambda *args, use_tpu, step: [tf.no_op(), given.append(step)][0])
-    monkeypatch.setattr(modeling, "BertModel", lambda *args, step, first_token_only: given.append(step))
+                        lambda *args, use_tpu, step_config: [tf.no_op(), given.append(step_config)][0])
+    monkeypatch.setattr(modeling, "BertModel",
+                        lambda *args, step_config, first_token_only: given.append(step_config))
     outputs = head.HeadOutputs(loss=tf.constant(1.0))
     model_fn = head.model_fn_builder(types.SimpleNamespace(
         modes=["train"], first_token_only=False, build=lambda *args: outputs), None, None, 0.1, 10, 0)

@@ -299,7 +299,7 @@ def test_twelve_steps_of_an_optimizer_are_its_formula(optimizer, rule, options, 
         monkeypatch.setattr(optimization, "_WORTH_ONE_PASS", 1)
     config = StepConfig(optimizer=optimizer, lr_schedule="constant", gradient_accumulation_steps=steps,
                         compile_kernels=bool(compiled), **options)
-    train_op = optimization.create_optimizer(loss, 0.03, 12, 0, False, step=config)
+    train_op = optimization.create_optimizer(loss, 0.03, 12, 0, False, step_config=config)
     if optimizer == "adamw" and use_resource:
         ops = {op.type for op in tf.get_default_graph().get_operations()}
         assert ops & {"ResourceApplyAdam", "BertAdamW", "StatefulPartitionedCall"} == {

@@ -134,8 +134,8 @@ class Turn:
         step = StepConfig(compile_kernels=True, gradient_accumulation_steps=micro_batches)
         loss = run_classifier.create_model(
             config, True, ids, tf.ones(shape, tf.int32), tf.zeros(shape, tf.int32), labels, 2, False,
-            step=step)[0]
-        self._step = optimization.create_optimizer(loss, 5e-5, 1000, 100, False, step=step)
+            step_config=step)[0]
+        self._step = optimization.create_optimizer(loss, 5e-5, 1000, 100, False, step_config=step)
         found = tf.get_collection(graph_keys.GRADIENT_ACCUMULATION)
         self._more, self._accumulate = micro_batches - 1, found[0].accumulate_op if found else tf.no_op()
         waiting = [tensor for tensor in tf.get_collection(graph_keys.LOGGED_SCALARS)

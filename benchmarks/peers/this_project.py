@@ -33,8 +33,8 @@ def step(settings):
     config = StepConfig(precision=settings["precision"], compile_kernels=settings["compile_kernels"])
     loss = run_classifier.create_model(
         modeling.BertConfig.from_dict(settings["config"]), True, ids, mask, segments, labels, 2, False,
-        step=config)[0]
-    train_op = optimization.create_optimizer(loss, 5e-5, 1000, 100, False, step=config)
+        step_config=config)[0]
+    train_op = optimization.create_optimizer(loss, 5e-5, 1000, 100, False, step_config=config)
     random = np.random.RandomState(0)
     batch = {ids: random.randint(1000, settings["config"]["vocab_size"], shape), mask: np.ones(shape),
              segments: np.zeros(shape), labels: random.randint(0, 2, shape[:1])}

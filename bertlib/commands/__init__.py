@@ -5,7 +5,7 @@
 - How does a command start and end? `common_flags` (reads the flags, prints `--help`), `launch`, `devices`,
   `signals`, `evaluator_process`; `console` for the commands `bert-…` of pip
 - Which commands train and answer? `run_ner`, `run_swag`, `predict`, `serve`
-- Which commands change models? `export`, `convert_checkpoint`, `build_vocab`
+- Which commands change models? `export`, `convert_checkpoint`, `build_vocab`. `model_writer` writes a model.
 - Which commands help with experiments? `sweep`, `compare_results`, `reproduce`, `plan_memory`,
   `glue_submission`, `download` with `published_files` (addresses and contents)
 

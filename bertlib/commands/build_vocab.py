@@ -19,14 +19,14 @@ import collections
 import itertools
 import os
 
-from bertlib.commands import common_flags
+from bertlib.commands import common_flags, model_writer
 
 from absl import logging
 import tokenizers
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import corpus
-from bertlib.runs import checks, entries, file_names, model_config, model_files, model_writer, vocabularies
+from bertlib.runs import checks, entries, file_names, model_config, model_files, vocabularies
 from bertlib.runs.input_paths import refuse_directory
 from bertlib.system import files, locks
 from bertlib.tasks import starting_weights

@@ -13,7 +13,7 @@ This command copies the weights of a training checkpoint, without the state of t
 
 import os
 
-from bertlib.commands import common_flags
+from bertlib.commands import common_flags, model_writer
 
 from absl import logging
 
@@ -24,7 +24,6 @@ from bertlib.runs import (
     file_names,
     model_config,
     model_files,
-    model_writer,
     output_directory,
     registry,
     tokenizer_files,

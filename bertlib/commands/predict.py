@@ -15,7 +15,7 @@ from bertlib.commands import common_flags
 
 from bertlib import serving
 from bertlib.data import prediction_files
-from bertlib.runs import checks, entries, run_record
+from bertlib.runs import checks, entries, record_content
 from bertlib.runs.input_paths import refuse_directory, require_file, require_model
 from bertlib.serving import line_answers, portable_model, prediction_inputs
 from bertlib.system import replica_group, terminal
@@ -115,8 +115,9 @@ def main(_):
                       group, settings.weights, settings.engine) as predictor:
         if group:
             directory = portable_model.find(settings.model_dir) or settings.model_dir
-            run_record.check_replicas_agree(group, settings, dict(
-                portable_model.hash_files(directory), model=run_record.hash_checkpoint(predictor.checkpoint)))
+            record_content.check_replicas_agree(group, settings, dict(
+                portable_model.hash_files(directory),
+                model=record_content.hash_checkpoint(predictor.checkpoint)))
         if settings.interactive:
             answer_interactively(predictor)
         else:

@@ -5,8 +5,6 @@ import collections
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.graph import graph_keys
-
 
 class ModeKeys(object):
     """The modes in which a `model_fn` is called: training, evaluation, prediction."""
@@ -36,7 +34,8 @@ class ServingInputReceiver(collections.namedtuple("ServingInputReceiver",
 
 
 _SPEC_FIELDS = ["mode", "predictions", "loss", "train_op", "eval_metric_ops", "export_outputs",
-                "training_chief_hooks", "training_hooks", "scaffold", "evaluation_hooks", "prediction_hooks"]
+                "training_chief_hooks", "training_hooks", "scaffold", "evaluation_hooks", "prediction_hooks",
+                "eval_metrics"]
 
 
 class EstimatorSpec(collections.namedtuple("EstimatorSpec", _SPEC_FIELDS)):
@@ -58,8 +57,7 @@ class EstimatorSpec(collections.namedtuple("EstimatorSpec", _SPEC_FIELDS)):
           training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: lists of SessionRunHook.
           scaffold: tf.train.Scaffold.
           eval_metrics: pair (function, tensors), as in TPUEstimatorSpec. `tensors` is a list or a dict. The
-            function is called with these tensors and returns eval_metric_ops. It is not called if
-            `Estimator.evaluate` has the argument `metrics`.
+            function is called with these tensors and returns further eval_metric_ops; see `metric_ops`.
           host_call: pair (function, tensors), as in TPUEstimatorSpec. There is no TPU host here, so the ops
             that the function returns run as a part of each training step.
           scaffold_fn: function that returns the scaffold, as in TPUEstimatorSpec.
@@ -75,27 +73,32 @@ class EstimatorSpec(collections.namedtuple("EstimatorSpec", _SPEC_FIELDS)):
         if missing:
             raise ValueError(f"The model_fn returned no {' and no '.join(missing)}, "
                              f"which mode {mode!r} needs.")
-        is_used = not tf.get_collection(graph_keys.METRICS_OF_PREDICTIONS)
-        if mode == ModeKeys.EVAL and eval_metrics is not None and is_used:
-            eval_metric_ops = {**(eval_metric_ops or {}), **_call_with_tensors(*eval_metrics)}
-        if mode == ModeKeys.EVAL:
-            _check_metrics(eval_metric_ops or {})
         if mode == ModeKeys.TRAIN and host_call is not None:
             train_op = tf.group(train_op, *tf.nest.flatten(_call_with_tensors(*host_call)))
         if scaffold is None and scaffold_fn is not None:
             scaffold = scaffold_fn()
         return super().__new__(cls, mode, predictions, loss, train_op, eval_metric_ops or {}, export_outputs,
                                list(training_chief_hooks or []), list(training_hooks or []), scaffold,
-                               list(evaluation_hooks or []), list(prediction_hooks or []))
+                               list(evaluation_hooks or []), list(prediction_hooks or []), eval_metrics)
 
+    def metric_ops(self):
+        """Returns all metrics of the model_fn, {name: (value, update op)}: `eval_metric_ops`, and the result
+        of `eval_metrics`, whose ops are added to the current graph.
 
-def _check_metrics(metrics):
-    """Raises a ValueError if a metric is not a pair (value, update op)."""
-    for name, metric in metrics.items():
-        if not (isinstance(metric, (tuple, list)) and len(metric) == 2):
-            raise ValueError(f"The metric {name!r} of the model_fn is {metric!r:.80}, which is not a pair "
-                             "(value, update op). Use a function of tf.metrics, which returns such a pair: "
-                             "for example tf.metrics.mean.")
+        Raises:
+          ValueError: a metric is not a pair, or has a name that the Estimator uses.
+        """
+        metrics = {**self.eval_metric_ops,
+                   **(_call_with_tensors(*self.eval_metrics) if self.eval_metrics else {})}
+        for name, metric in metrics.items():
+            if name in ("loss", "global_step"):
+                raise ValueError(f"The model_fn has a metric named {name!r}, but the Estimator uses this "
+                                 "name for another value. Rename the metric.")
+            if not (isinstance(metric, (tuple, list)) and len(metric) == 2):
+                raise ValueError(f"The metric {name!r} of the model_fn is {metric!r:.80}, which is not a "
+                                 "pair (value, update op). Use a function of tf.metrics, which returns such "
+                                 "a pair: for example tf.metrics.mean.")
+        return metrics
 
 
 def _call_with_tensors(function, tensors):

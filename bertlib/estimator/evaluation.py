@@ -29,7 +29,7 @@ from bertlib.checkpoints import checkpoint_formats, resume
 from bertlib.data import input_pipeline
 from bertlib.estimator import estimator_spec, replica_sync, session_hooks
 from bertlib.estimator.estimator_spec import ModeKeys
-from bertlib.graph import graph_keys, tensorflow_internals
+from bertlib.graph import tensorflow_internals
 from bertlib.system import stopping
 
 
@@ -66,7 +66,7 @@ class EvaluatedBatches:
         self._checkpoint, self._steps, self._losses = checkpoint, steps, []
         self._compute = lambda: _fetched_batches(
             builder, checkpoint, input_fn, ModeKeys.EVAL, lambda spec: [spec.loss, spec.predictions], hooks,
-            group, steps, (graph_keys.METRICS_OF_PREDICTIONS,))
+            group, steps)
 
     def __iter__(self):
         self._losses = []
@@ -106,12 +106,7 @@ def _evaluate_ops(builder, checkpoint, input_fn, steps, hooks):
 
 def _metric_ops(spec):
     """Returns ({name: value tensor}, update op) for the model_fn's metrics and the mean loss."""
-    metrics = dict(spec.eval_metric_ops)
-    for reserved in ("loss", "global_step"):
-        if reserved in metrics:
-            raise ValueError(f"The model_fn has a metric named {reserved!r}, but the Estimator uses this "
-                             "name for another value. Rename the metric.")
-    metrics["loss"] = tf.metrics.mean(spec.loss)
+    metrics = {**spec.metric_ops(), "loss": tf.metrics.mean(spec.loss)}
     return ({name: value for name, (value, _) in metrics.items()},
             tf.group(*[update for _, update in metrics.values()]))
 
@@ -131,7 +126,7 @@ def predicted_batches(builder, checkpoint, input_fn, predict_keys, hooks, group)
         lambda spec: estimator_spec.select_predictions(spec.predictions, predict_keys), hooks, group)
 
 
-def _fetched_batches(builder, checkpoint, input_fn, mode, fetches, hooks, group, steps=None, switches=()):
+def _fetched_batches(builder, checkpoint, input_fn, mode, fetches, hooks, group, steps=None):
     """Yields the values of tensors for each batch.
 
     Args:
@@ -140,14 +135,11 @@ def _fetched_batches(builder, checkpoint, input_fn, mode, fetches, hooks, group,
       fetches: function that takes the `EstimatorSpec` and returns the tensors or ops, in a dict or list. It
         may add hooks to the spec.
       steps: number of batches; None for all.
-      switches: collections of the graph that get a value, see `graph_keys`.
     """
     # After each `yield`, code of the caller runs. While this code runs, `graph` must not be the default
     # graph. So the block `with graph.as_default()` ends before the first `yield`.
     graph = tf.Graph()
     with graph.as_default():
-        for name in switches:
-            tf.add_to_collection(name, True)
         if group:
             replica_sync.shard_input(group)
         spec, input_hooks = builder.build(lambda: builder.call_input_fn(input_fn, mode), mode)

@@ -111,20 +111,20 @@ class ResolvedStep:
     may_not_fit: bool = False
 
 
-def resolve(flags, memory, memory_need, upper_bound=lambda step_config: math.inf):
-    """Resolves the flags of a training into the configuration of its steps.
+def resolve(requested, memory, memory_need, upper_bound=lambda step_config: math.inf,
+            sequences_per_example=1):
+    """Resolves the requested configuration of a training's steps into the one that they have.
 
     Args:
-      flags: an object with the values of the training flags as attributes. `trim_padding` and
-        `compile_kernels` are True or False, not None. `gradient_accumulation_steps` is None if the flag is
-        not given, and 0 to choose the number that fits into memory. `remove_padding` says whether the
-        encoder may skip padding, and `sequences_per_example` is the number of sequences in an example.
+      requested: a `StepConfig` with two more possible values than usual: `recompute` may be "auto", and
+        `gradient_accumulation_steps` may be None (not requested) or 0 (the number that fits into memory).
       memory: (bytes that a step may use, description of this memory for messages).
       memory_need: function that takes a `StepConfig` and returns the memory and the time for one micro-batch:
         an object with `total` and `activations` (bytes) and `seconds`, such as a `memory_planner.MemoryNeed`.
         The function simulates the step, which takes seconds to minutes.
       upper_bound: function that takes a `StepConfig` and returns an upper bound of the bytes of a
         micro-batch. If this bound fits into memory, no warning is needed, and the step is not simulated.
+      sequences_per_example: number of sequences in an example.
 
     Returns:
       a `ResolvedStep`.
@@ -132,21 +132,20 @@ def resolve(flags, memory, memory_need, upper_bound=lambda step_config: math.inf
     Raises:
       ValueError: flags contradict each other, or no configuration fits into memory.
     """
-    count, messages = flags.gradient_accumulation_steps, []
-    if flags.tokens_per_micro_batch:
-        count, messages = _count_by_tokens(flags)
+    count, messages = requested.gradient_accumulation_steps, []
+    if requested.tokens_per_micro_batch:
+        count, messages = _count_by_tokens(requested, sequences_per_example)
     elif count is None:
         count = 1
-    modes = RECOMPUTE if flags.recompute == "auto" else (flags.recompute,)
-    values = {name: value for name, value in vars(flags).items() if name in FIELDS}
-    step_config = StepConfig(**{**values, "gradient_accumulation_steps": count or 1, "recompute": modes[0]})
+    modes = RECOMPUTE if requested.recompute == "auto" else (requested.recompute,)
+    step_config = dataclasses.replace(requested, gradient_accumulation_steps=count or 1, recompute=modes[0])
     step_config.batch.check()
     usable, source = memory
 
     def is_close(needed):
         return needed.total > _SURELY_FITS * usable and not step_config.batch.is_unequal
 
-    if flags.recompute == "auto" or not count:
+    if requested.recompute == "auto" or not count:
         step_config, needed = choose(step_config, usable, memory_need, modes, [count] if count else None)
         text = (f"--recompute={step_config.recompute} "
                 f"--gradient_accumulation_steps={step_config.gradient_accumulation_steps}: a micro-batch of "
@@ -159,18 +158,8 @@ def resolve(flags, memory, memory_need, upper_bound=lambda step_config: math.inf
     if needed.total > usable:
         messages.append((True, f"A micro-batch of {step_config.batch.micro_batch_size} will probably not fit:"
                          f" by simulation it needs {needed}, but the usable memory is {source}. "
-                         f"Pass {flags_for_less_memory(flags.tokens_per_micro_batch)}."))
+                         f"Pass {flags_for_less_memory(requested.tokens_per_micro_batch)}."))
     return ResolvedStep(step_config, messages, is_close(needed))
-
-
-def without_training(flags):
-    """Returns the `StepConfig` of a run that does not train.
-
-    Only the batch size and the settings of the model are taken from the flags. The other settings of the
-    training keep their defaults.
-    """
-    return StepConfig(train_batch_size=flags.train_batch_size, max_seq_length=flags.max_seq_length,
-                      precision=flags.precision, compile_kernels=flags.compile_kernels)
 
 
 def parse_steps(text):
@@ -195,28 +184,32 @@ def gb(size):
 # --- The number of micro-batches -------------------------------------------------------------------------
 
 
-def _count_by_tokens(flags):
+def _count_by_tokens(requested, sequences):
     """Resolves --tokens_per_micro_batch. Returns a pair: the number of micro-batches on each replica, and the
     messages for the log.
+
+    Args:
+      requested: see `resolve`.
+      sequences: number of sequences in an example.
 
     Raises:
       ValueError: the flags contradict each other.
     """
-    tokens, batch_size = flags.tokens_per_micro_batch, flags.train_batch_size
-    length = flags.max_seq_length * flags.sequences_per_example
-    count = flags.gradient_accumulation_steps
-    if not flags.trim_padding:
+    tokens, batch_size = requested.tokens_per_micro_batch, requested.train_batch_size
+    length = requested.max_seq_length * sequences
+    count = requested.gradient_accumulation_steps
+    if not requested.trim_padding:
         raise ValueError("--tokens_per_micro_batch needs --trim_padding=true: untrimmed examples all have "
                          "the same number of tokens. Pass --trim_padding=true, or leave "
                          "--tokens_per_micro_batch out.")
     if tokens < length:
-        raise ValueError(f"--tokens_per_micro_batch={tokens} is below --max_seq_length={flags.max_seq_length}"
-                         + f" × {flags.sequences_per_example} sequences" * (flags.sequences_per_example > 1)
+        raise ValueError(f"--tokens_per_micro_batch={tokens} is below --max_seq_length="
+                         f"{requested.max_seq_length}" + f" × {sequences} sequences" * (sequences > 1)
                          + f": a long example would not fit. Pass at least {length}.")
     if count == 0:
         raise ValueError("--gradient_accumulation_steps=0 chooses micro-batches by memory, but "
                          "--tokens_per_micro_batch chooses them by tokens: leave one of the two flags out.")
-    replicas = flags.num_replicas
+    replicas = requested.num_replicas
     needed = math.ceil(math.ceil(batch_size / (tokens // length)) / replicas)
     of_each = f" on each of {replicas} replicas" if replicas > 1 else ""
     if count is None:
@@ -225,7 +218,7 @@ def _count_by_tokens(flags):
         raise ValueError(f"--gradient_accumulation_steps={count}{of_each}: "
                          f"--train_batch_size={batch_size} can be split into at most {batch_size} "
                          "micro-batches.")
-    if flags.gradient_accumulation_steps is None:
+    if requested.gradient_accumulation_steps is None:
         return needed, [(False, f"--gradient_accumulation_steps not given: using {needed} (the number that "
                          f"--tokens_per_micro_batch={tokens} needs{of_each} if all {batch_size} examples "
                          f"have {length} tokens)")]

@@ -51,6 +51,3 @@ ALL_REDUCE = ("all_reduce",)
 SHARD = ("shard",)
 # Not empty if the input yields only this replica's part of the batches; see `SHARD`.
 SHARDED_INPUT = "sharded_input"
-# Not empty in a graph whose metrics are computed from its predictions. The `eval_metrics` of the `model_fn`
-# are not built in such a graph.
-METRICS_OF_PREDICTIONS = "metrics_of_predictions"

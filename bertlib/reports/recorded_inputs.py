@@ -6,7 +6,7 @@ weights. It also contains the fingerprints of the examples, which a task module 
 two trainings have read different contents, their results cannot be compared.
 """
 
-from bertlib.runs import run_record, vocabularies
+from bertlib.runs import record_content, vocabularies
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files, fingerprints
 
@@ -41,7 +41,7 @@ def fingerprint(path, flag):
     """Returns the present fingerprint of a file or checkpoint; None if it does not exist. For `flag`, see
     `read`."""
     if flag == "init_checkpoint":
-        return run_record.hash_checkpoint(path)
+        return record_content.hash_checkpoint(path)
     if not files.exists(path):
         return None
     if flag == "task_module":

@@ -59,7 +59,7 @@ def compare(stored, now, step, last_step, do_train):
 
     Args:
       stored: the record of the training; None if there is no record.
-      now: the record of the run, see `run_record.create_record`.
+      now: the record of the run, see `record_content.create_record`.
       step: step of the newest checkpoint in the directory; None if there is no checkpoint.
       last_step: the step at which the run ends.
       do_train: whether the run trains.
@@ -122,7 +122,7 @@ def differences(stored, now, training):
 
     Args:
       stored: the record in the directory.
-      now: the record of the run, see `run_record.create_record`.
+      now: the record of the run, see `record_content.create_record`.
       training: whether the run trains.
 
     Returns:

@@ -10,7 +10,7 @@ import os
 
 from absl import logging
 
-from bertlib.runs import checks, curve_table, run_record
+from bertlib.runs import checks, curve_table, record_content, run_record
 from bertlib.system import files, replica_group
 from bertlib.tasks import estimator_setup, model_checks, starting_weights, training_plan
 from bertlib.tasks import head as task_head
@@ -39,24 +39,25 @@ def run(task):
     inputs = task.input_files()
     checks.refuse_overwriting(settings, inputs, _list_overwritten_files(task))
     task.read()
-    # The model: check its weights and the disk. Describe the run, and compare it with the record of an
-    # earlier training. Plan the memory, and build the Estimator.
-    starting = starting_weights.find(task)
+    # The model: check the weights and the disk. Compare the run with the record of an earlier training. Plan
+    # the memory, and build the Estimator.
+    starting_checkpoint = starting_weights.find(task)
     num_train_steps = task.num_train_steps()
     last_step = min(num_train_steps, settings.max_steps or num_train_steps)
     model_checks.check_disk(settings, last_step, task.head_shapes(), task.config)
     task.make_data()
     settings.freeze()
-    trainable = _create_trainable(task, starting, num_train_steps)
+    trainable = _create_trainable(task, starting_checkpoint, num_train_steps)
     record = run_record.RunRecord(settings, num_train_steps, last_step, _describe(task, inputs, trainable))
+    record.compare()
     exports = settings.get("do_export")
     if exports:
         from bertlib.tasks import export_model
         export_model.check_run(settings)
     if group:
-        run_record.check_replicas_agree(group, settings, record.data)
+        record_content.check_replicas_agree(group, settings, record.data)
     phases = _Phases(task, trainable.head, estimator_setup.create_estimator(settings, trainable, last_step),
-                     starting.checkpoint)
+                     starting_checkpoint)
     # The run: train, evaluate, predict and export. From here on, files are written.
     with estimator_setup.locked_directories(settings):
         if group:
@@ -76,19 +77,19 @@ def run(task):
         raise task.failure
 
 
-def _create_trainable(task, starting, num_train_steps):
+def _create_trainable(task, starting_checkpoint, num_train_steps):
     """Returns the `training_plan.TrainableModel` of a task.
 
     Args:
       task: see `run`.
-      starting: the `starting_weights.StartingWeights`.
+      starting_checkpoint: see `starting_weights.find`.
       num_train_steps: number of steps of the learning rate's schedule.
     """
     warmup_steps = task.num_warmup_steps()
 
     def build_model_fn(head):
         return task_head.model_fn_builder(
-            head, task.config, starting.checkpoint, task.settings.learning_rate, num_train_steps,
+            head, task.config, starting_checkpoint, task.settings.learning_rate, num_train_steps,
             warmup_steps, build_encoder=task.encoder and task.encoder.build)
 
     return training_plan.TrainableModel(task.config, task.head_for_training(), task.fields, build_model_fn,
@@ -96,14 +97,14 @@ def _create_trainable(task, starting, num_train_steps):
 
 
 def _describe(task, inputs, trainable):
-    """Returns the `run_record.Description` of a run.
+    """Returns the `record_content.Description` of a run.
 
     Args:
       task: see `run`.
       inputs: the result of `Task.input_files`.
       trainable: the `training_plan.TrainableModel`.
     """
-    return run_record.Description(
+    return record_content.Description(
         command=task.command, config=task.encoder or task.config, tokenizer=task.tokenizer,
         task_type=task.target.name, inputs=inputs if task.settings.do_train else {},
         trim_padding=trainable.trims_padding, **task.describe())
@@ -122,7 +123,7 @@ class _Phases:
 
     def __init__(self, task, head, estimator, starting_checkpoint):
         self._task, self._settings, self._head, self._estimator = task, task.settings, head, estimator
-        self._starting_checkpoint = starting_checkpoint  # see `starting_weights.StartingWeights.checkpoint`
+        self._starting_checkpoint = starting_checkpoint  # see `starting_weights.find`
         self._writes = replica_group.is_first()
         self._splits_with_features = set()
 

@@ -151,7 +151,7 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
         step_config = config and config.step_config or StepConfig(
             gradient_accumulation_steps=params.get("gradient_accumulation_steps", 1))
         inputs = encoder_inputs(features)
-        encoder = build_encoder(is_training, *inputs, step=step_config,
+        encoder = build_encoder(is_training, *inputs, step_config=step_config,
                                 first_token_only=head.first_token_only)
         num_micro_batches = (step_config.gradient_accumulation_steps * collectives.num_replicas()
                              if is_training else 1)
@@ -161,7 +161,7 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
             weight = features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)
             loss = outputs.loss if outputs.is_divided_by_total else outputs.loss * weight
             update = optimization.create_optimizer(loss, learning_rate, num_train_steps, num_warmup_steps,
-                                                   use_tpu=False, step=step_config)
+                                                   use_tpu=False, step_config=step_config)
             return estimator.EstimatorSpec(mode, loss=loss, train_op=update, scaffold=scaffold)
         # The features that identify the examples are copied to the predictions, so that the caller can assign
         # each prediction to its example.

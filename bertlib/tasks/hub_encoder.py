@@ -72,9 +72,9 @@ class EncoderModule(NamedTuple):
     vocab_file: str | None
     do_lower_case: bool | None
 
-    def build(self, is_training, input_ids, input_mask, segment_ids, step, first_token_only):
-        """Returns the `HubEncoder` of the module; see `modeling.BertModel` for the arguments. `step` and
-        `first_token_only` are ignored, because the module contains its graph."""
+    def build(self, is_training, input_ids, input_mask, segment_ids, step_config, first_token_only):
+        """Returns the `HubEncoder` of the module; see `modeling.BertModel` for the arguments. `step_config`
+        and `first_token_only` are ignored, because the module contains its graph."""
         return HubEncoder(self.spec, is_training, input_ids, input_mask, segment_ids)
 
     def list_files(self):

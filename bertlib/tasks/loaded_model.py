@@ -42,8 +42,8 @@ def build(head, bert_config, inputs, step_config=None):
     Returns:
       {name: tensor [B, …]}, the head's predictions.
     """
-    encoder = modeling.BertModel(bert_config, False, *task_head.encoder_inputs(inputs), step=step_config,
-                                 first_token_only=head.first_token_only)
+    encoder = modeling.BertModel(bert_config, False, *task_head.encoder_inputs(inputs),
+                                 step_config=step_config, first_token_only=head.first_token_only)
     return head.build(bert_config, encoder, inputs, ModeKeys.PREDICT, num_micro_batches=1).predictions
 
 

@@ -89,7 +89,7 @@ def find_split_file(directory, split, *groups):
 
 
 def describe(settings, count_dev_examples, train=None, dev=None):
-    """Returns the fields of a `run_record.Description` for the data, as {name: value}.
+    """Returns the fields of a `record_content.Description` for the data, as {name: value}.
 
     Each value is the result of `fingerprints.hash_files`, or None if the run does not read the split. That of
     the development set also contains "examples", the number of examples that an evaluation reads.

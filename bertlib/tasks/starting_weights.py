@@ -1,8 +1,6 @@
 """Finds the weights from which a run starts, changes them as the flags require, and checks that they fit the
 model. `head_labels` compares the head in these weights with the head of the task."""
 
-from typing import NamedTuple
-
 from absl import logging
 
 from bertlib.checkpoints import bert_config, checkpoint_formats
@@ -12,25 +10,16 @@ import optimization
 import tokenization
 
 
-class StartingWeights(NamedTuple):
-    """The weights from which a run starts.
-
-    Attributes:
-      origin: "output_dir" (the newest checkpoint in --output_dir, which the Estimator restores),
-        "init_checkpoint", "encoder" (a hub module has its own weights), or "random".
-      checkpoint: the `checkpoint_formats.Checkpoint` that the model_fn reads, if the origin is
-        "init_checkpoint". None for all other origins: the model_fn reads no checkpoint.
-    """
-
-    origin: str
-    checkpoint: checkpoint_formats.Checkpoint | None = None
-
-
 def find(task):
-    """Returns the `StartingWeights` of a run, after checking that they fit the model.
+    """Checks the weights from which a run starts, and returns those that the model_fn reads.
 
     Args:
       task: a `bertlib.tasks.task.Task`.
+
+    Returns:
+      the `checkpoint_formats.Checkpoint` of --init_checkpoint. None if the model_fn reads no checkpoint: the
+      Estimator restores the newest checkpoint in --output_dir, the weights belong to a hub module, or they
+      start at random.
 
     Raises:
       ValueError, FileNotFoundError: the checkpoint does not fit, is damaged or is missing, `check_layers`
@@ -42,7 +31,7 @@ def find(task):
     if settings.output_directory.newest:
         encoder_shapes = bert_config.variable_shapes(config) if config else {}
         check_output_checkpoint(settings, {**encoder_shapes, **head_shapes})
-        return StartingWeights("output_dir")
+        return None
     start = None
     if settings.init_checkpoint:
         from bertlib.tasks import head_labels
@@ -54,14 +43,12 @@ def find(task):
         check_fits(start, config, head_shapes)
         if settings.do_train and settings.reinit_layers:
             start = _without_reinitialized(settings, config, start)
-        return StartingWeights("init_checkpoint", start)
-    if not config:
-        return StartingWeights("encoder")
-    logging.warning("No --init_checkpoint: the weights start at random.")
-    if settings.freeze_layers or settings.freeze_embeddings:
-        logging.warning("Frozen weights are not trained, so they keep their random values. Pass "
-                        "--init_checkpoint, or leave out --freeze_layers and --freeze_embeddings.")
-    return StartingWeights("random")
+    elif config:  # a hub module has its own weights
+        logging.warning("No --init_checkpoint: the weights start at random.")
+        if settings.freeze_layers or settings.freeze_embeddings:
+            logging.warning("Frozen weights are not trained, so they keep their random values. Pass "
+                            "--init_checkpoint, or leave out --freeze_layers and --freeze_embeddings.")
+    return start
 
 
 # --- Changes ---------------------------------------------------------------------------------------------

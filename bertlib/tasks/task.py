@@ -201,7 +201,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def describe(self):
-        """Returns the other fields of the `run_record.Description` of the run, as {name: value}."""
+        """Returns the other fields of the `record_content.Description` of the run, as {name: value}."""
 
     # --- The run
 

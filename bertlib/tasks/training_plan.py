@@ -5,7 +5,6 @@ from collections.abc import Callable
 import dataclasses
 import math
 import shlex
-import types
 
 from absl import logging
 import tensorflow.compat.v1 as tf
@@ -17,11 +16,11 @@ from bertlib.estimator.step_config import (
     FIELDS,
     GB,
     RECOMPUTE,
+    StepConfig,
     divisors,
     flags_for_less_memory,
     gb,
     resolve,
-    without_training,
 )
 from bertlib.graph import kernel_choice
 from bertlib.system import replica_group, terminal
@@ -110,16 +109,14 @@ def _count_numbers(shapes):
 # --- Resolving -------------------------------------------------------------------------------------------
 
 
-def _training_flags(settings, trainable):
-    """Returns the settings that `step_config.resolve` needs. Those with the name of a flag are copied from
-    the flag. The others are computed from flags, from the model or from the number of replicas."""
-    group = replica_group.current()
-    values = {name: getattr(settings, name) for name in FIELDS if name in settings}
-    values.update(num_replicas=group.count if group else 1, trim_padding=trainable.trims_padding,
-                  remove_padding=trainable.trims_padding and trainable.head.padding_is_removable
-                  and not settings.use_xla,
-                  compile_kernels=_compiles_kernels(settings, trainable.bert_config))
-    return types.SimpleNamespace(**values, sequences_per_example=trainable.head.sequences_per_example)
+def _requested_step(settings, trainable):
+    """Returns the `StepConfig` that the flags request, the argument `requested` of `step_config.resolve`."""
+    group, trims_padding = replica_group.current(), trainable.trims_padding
+    flags = {name: getattr(settings, name) for name in FIELDS if name in settings}
+    return dataclasses.replace(
+        StepConfig(**flags), num_replicas=group.count if group else 1, trim_padding=trims_padding,
+        remove_padding=trims_padding and trainable.head.padding_is_removable and not settings.use_xla,
+        compile_kernels=_compiles_kernels(settings, trainable.bert_config))
 
 
 def _compiles_kernels(settings, config):
@@ -147,13 +144,16 @@ def resolve_step_config(settings, trainable):
     Raises:
       ValueError: flags contradict each other, or no configuration fits into memory.
     """
-    values = _training_flags(settings, trainable)
-    if not settings.do_train:
-        return without_training(values)
+    requested = _requested_step(settings, trainable)
+    if not settings.do_train:  # the other settings of the training keep their defaults
+        return StepConfig(train_batch_size=requested.train_batch_size,
+                          max_seq_length=requested.max_seq_length, precision=requested.precision,
+                          compile_kernels=requested.compile_kernels)
     usable, source = _usable_memory(settings)
-    if values.recompute == "auto" or values.gradient_accumulation_steps == 0:
+    if requested.recompute == "auto" or requested.gradient_accumulation_steps == 0:
         logging.info("Simulating which batches fit into %s.", source)
-    resolved = resolve(values, (usable, source), trainable.memory_need, trainable.upper_bound)
+    resolved = resolve(requested, (usable, source), trainable.memory_need, trainable.upper_bound,
+                       trainable.head.sequences_per_example)
     for is_warning, text in resolved.messages:
         (logging.warning if is_warning else logging.info)("%s", text)
     if not resolved.may_not_fit or not tf.config.list_physical_devices("GPU"):

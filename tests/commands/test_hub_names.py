@@ -7,7 +7,7 @@ from file_server import Server
 import pytest
 import tiny
 
-from bertlib.runs import record_format, run_record
+from bertlib.runs import record_content, record_format
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -43,12 +43,12 @@ def test_training_and_conversion(run, home, tmp_path):
     snapshot = home / "hub" / "models--org--tiny" / "snapshots" / COMMIT
     done.assert_success(f"--init_checkpoint=hf:org/tiny: using revision {COMMIT} in {snapshot}.")
     record = record_format.read_record(str(tmp_path / "output"))["init_checkpoint"]
-    assert record == {"path": str(snapshot), "fingerprint": run_record.hash_checkpoint(str(snapshot)),
+    assert record == {"path": str(snapshot), "fingerprint": record_content.hash_checkpoint(str(snapshot)),
                       "repository": "org/tiny", "revision": COMMIT}
     assert (tmp_path / "output" / "vocab.txt").exists()
     # The fingerprint is that of the weights that are read, also beside a checkpoint of TensorFlow.
     (snapshot / "bert_model.ckpt.index").write_bytes(b"other")
-    assert run_record.hash_checkpoint(str(snapshot)) == record["fingerprint"]
+    assert record_content.hash_checkpoint(str(snapshot)) == record["fingerprint"]
     done = run("convert_checkpoint.py", input="hf:org/tiny", output="converted")
     assert done.code == 0 and (tmp_path / "converted" / "bert_model.ckpt.index").exists(), done.err
 

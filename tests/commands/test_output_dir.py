@@ -9,7 +9,7 @@ import random
 import re
 import shutil
 
-from bertlib.commands import build_vocab
+from bertlib.commands import build_vocab, model_writer
 
 from helpers import ROOT, read_json, write_json
 from outputs import contents, results, scores
@@ -18,7 +18,7 @@ from rows import ROWS, STEPS
 import tiny
 
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.runs import checks, model_writer
+from bertlib.runs import checks
 from bertlib.runs.output_directory import LOST_CHECKPOINTS
 from bertlib.runs.settings import Settings
 from bertlib.system import locks

@@ -1,7 +1,7 @@
 """Tests how flags, free memory and a simulation determine a training step. No test loads TensorFlow."""
 
 import collections
-import types
+import dataclasses
 
 import pytest
 
@@ -9,15 +9,8 @@ from bertlib.data.batches import Batch
 from bertlib.estimator.step_config import GB, RECOMPUTE, StepConfig, choose, resolve
 
 Needs = collections.namedtuple("Needs", ["total", "activations", "seconds"])
-FLAGS = dict(
-    train_batch_size=32, gradient_accumulation_steps=None, tokens_per_micro_batch=0, max_seq_length=128,
-    sequences_per_example=1,
-    trim_padding=True,
-    remove_padding=True, precision="fp32", recompute="none", recompute_segment=1, compile_kernels=True,
-    use_xla=False,
-    optimizer="adamw", lr_schedule="linear", adam_bias_correction=False, weight_decay=0.01,
-    clip_norm=1.0, layer_decay=1.0, freeze_layers=0, freeze_embeddings=False, num_replicas=1,
-    gradient_dtype="fp32")
+FLAGS = dataclasses.asdict(StepConfig(
+    gradient_accumulation_steps=None, trim_padding=True, remove_padding=True, compile_kernels=True))
 
 
 class Simulation:
@@ -37,9 +30,10 @@ class Simulation:
         return Needs(2 * GB + activations, activations, time * (step.batch.micro_batch_size + 3))
 
 
-def settled(memory_gb=1000, **flags):
+def settled(memory_gb=1000, sequences_per_example=1, **flags):
     simulation = Simulation()
-    found = resolve(types.SimpleNamespace(**{**FLAGS, **flags}), (memory_gb * GB, "a card"), simulation)
+    found = resolve(StepConfig(**{**FLAGS, **flags}), (memory_gb * GB, "a card"), simulation,
+                    sequences_per_example=sequences_per_example)
     return found.step_config, found.messages, simulation.steps
 
 
@@ -110,14 +104,14 @@ def test_what_is_given_is_kept_and_warned_of_if_it_will_not_fit():
     (1000, {"gradient_accumulation_steps": 0}, True),
     (10.7, {"tokens_per_micro_batch": 1024, "gradient_accumulation_steps": None}, False)])
 def test_a_micro_batch_that_nearly_fills_the_memory_may_not_fit(memory_gb, flags, expected):
-    found = resolve(types.SimpleNamespace(**{**FLAGS, "gradient_accumulation_steps": 4, **flags}),
+    found = resolve(StepConfig(**{**FLAGS, "gradient_accumulation_steps": 4, **flags}),
                     (memory_gb * GB, "a card"), Simulation())
     assert found.may_not_fit == expected
 
 
 def test_where_there_is_surely_room_nothing_is_simulated():
     simulation = Simulation()
-    flags = types.SimpleNamespace(**FLAGS)
+    flags = StepConfig(**FLAGS)
     resolve(flags, (100 * GB, ""), simulation, upper_bound=lambda step: step.batch.micro_batch_size * GB)
     assert not simulation.steps
     resolve(flags, (31 * GB, ""), simulation, upper_bound=lambda step: step.batch.micro_batch_size * GB)

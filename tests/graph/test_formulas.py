@@ -612,7 +612,7 @@ def adam_steps(mode):
         with tf.control_dependencies([before]):
             update = optimization.create_optimizer(
                 tf.nn.l2_loss(weights), 0.1, 10, 0, False,
-                step=StepConfig(weight_decay=0.1, compile_kernels=mode is not None))
+                step_config=StepConfig(weight_decay=0.1, compile_kernels=mode is not None))
         assert makers(graph.get_operations()) == {mode} & {"native", "xla"}
         session.run(tf.global_variables_initializer())
         return [session.run([before, update])[0] for _ in range(4)]

@@ -8,11 +8,12 @@ import types
 from helpers import settings_of
 import pytest
 
-from bertlib.runs import run_record
+from bertlib.runs import record_content
 from bertlib.system import fingerprints
 import modeling
 
-DESCRIPTION = run_record.Description("run_it.py", "a task", "classification", modeling.BertConfig(9), True)
+DESCRIPTION = record_content.Description("run_it.py", "a task", "classification", modeling.BertConfig(9),
+                                         True)
 
 
 @pytest.fixture
@@ -69,15 +70,15 @@ def test_modules_of_only_some_replicas_are_not_compared(module):
 
 
 def test_the_record_has_the_number_of_all_replicas_and_not_of_those_of_one_machine(monkeypatch):
-    monkeypatch.setattr(run_record.replica_group, "current", lambda: types.SimpleNamespace(count=6))
-    found = run_record.create_record(settings_of(num_replicas=2), DESCRIPTION)
+    monkeypatch.setattr(record_content.replica_group, "current", lambda: types.SimpleNamespace(count=6))
+    found = record_content.create_record(settings_of(num_replicas=2), DESCRIPTION)
     assert found["settings"]["num_replicas"] == 6
 
 
 def test_the_record_knows_the_script(tmp_path, monkeypatch):
     def code(path):
         monkeypatch.setitem(sys.modules, "__main__", types.SimpleNamespace(__file__=str(path)))
-        return run_record.create_record(settings_of(), DESCRIPTION)["code"]
+        return record_content.create_record(settings_of(), DESCRIPTION)["code"]
 
     script, console = tmp_path / "run_it.py", tmp_path / "bert-run-it"
     script.write_bytes(b"# -*- coding: latin-1 -*-\n# \xe9\n")
@@ -90,6 +91,6 @@ def test_the_record_knows_the_script(tmp_path, monkeypatch):
 def test_replicas_compare_their_flags_modules_and_data(monkeypatch):
     monkeypatch.setattr(fingerprints, "hash_scripts", lambda: {"a module": "1"})
     group = Replicas(["a module"])
-    run_record.check_replicas_agree(group, settings_of(learning_rate=0.1), {"the data": {"examples": 2}})
+    record_content.check_replicas_agree(group, settings_of(learning_rate=0.1), {"the data": {"examples": 2}})
     assert group.compared["--learning_rate"] == "0.1" and group.compared["the code of a module"] == "1"
     assert group.compared["the data"] == '{"examples": 2}' and "the code" in group.compared

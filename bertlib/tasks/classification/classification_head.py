@@ -156,7 +156,7 @@ def head_shapes(bert_config, num_labels):
 
 
 def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, labels, num_labels,
-                 use_one_hot_embeddings, step=None):
+                 use_one_hot_embeddings, step_config=None):
     """Builds BERT with a linear classifier on the pooled output.
 
     Args:
@@ -166,14 +166,14 @@ def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, l
       labels: int32 [B].
       num_labels: number of classes, C.
       use_one_hot_embeddings: whether words are looked up by a matrix product.
-      step: a `StepConfig`; None for the published settings.
+      step_config: a `StepConfig`; None for the published settings.
 
     Returns:
       four float32 tensors: the mean cross-entropy, a scalar; the cross-entropy of each example, [B]; the
       logits, [B, C]; and the probabilities, [B, C].
     """
     model = modeling.BertModel(bert_config, is_training, input_ids, input_mask, segment_ids,
-                               use_one_hot_embeddings, step=step,
+                               use_one_hot_embeddings, step_config=step_config,
                                first_token_only=Classifier.first_token_only)
     return classify(head_input(model, is_training), labels, num_labels)
 

@@ -320,7 +320,7 @@ def input_fn_builder(features, seq_length):
 
 
 def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_one_hot_embeddings,
-                     pooling="none", step=None):
+                     pooling="none", step_config=None):
     """Returns a model_fn that predicts the vectors of some layers.
 
     The predictions are `unique_id` and `layer_output_0`, `layer_output_1` and so on, one for each element of
@@ -333,7 +333,7 @@ def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_o
       use_tpu: must be false.
       use_one_hot_embeddings: whether words are looked up by a matrix product.
       pooling: see `pool`.
-      step: a `StepConfig` with the precision; None for the published settings.
+      step_config: a `StepConfig` with the precision; None for the published settings.
 
     Raises:
       ValueError: `use_tpu` is true. The model_fn also raises a ValueError if the mode is not PREDICT.
@@ -346,7 +346,8 @@ def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_o
                              f"{estimator.ModeKeys.PREDICT!r}).")
         mask = features["input_mask"]
         model = modeling.BertModel(bert_config, False, features["input_ids"], mask,
-                                   features["input_type_ids"], use_one_hot_embeddings, step=step)
+                                   features["input_type_ids"], use_one_hot_embeddings,
+                                   step_config=step_config)
         scaffold = resume.create_init_checkpoint_scaffold(init_checkpoint) or resume.Scaffold()
         layers = model.get_all_encoder_layers()
         predictions = {f"layer_output_{index}": pool(layers[layer], mask, pooling)

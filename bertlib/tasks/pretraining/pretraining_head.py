@@ -34,7 +34,7 @@ class PretrainingHead(head.Head):
     def build(self, bert_config, encoder, features, mode, num_micro_batches):
         sequence, predictions, metrics = encoder.get_sequence_output(), {}, None
         masked = [features[f"masked_lm_{name}"] for name in ("positions", "ids", "weights")]
-        if encoder.step.remove_padding:
+        if encoder.step_config.remove_padding:
             sequence, masked = _pack_masked(sequence, *masked)
         masked_lm_loss, masked_lm_losses, log_probs = get_masked_lm_output(
             bert_config, sequence, encoder.get_embedding_table(), *masked,

@@ -34,7 +34,7 @@ def head_shapes(bert_config):
 
 
 def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings,
-                 step=None):
+                 step_config=None):
     """Builds BERT with a start and an end logit for each token.
 
     Args:
@@ -42,13 +42,13 @@ def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, u
       is_training: whether dropout is on.
       input_ids, input_mask, segment_ids: int32 [B, F].
       use_one_hot_embeddings: whether words are looked up by a matrix product.
-      step: a `StepConfig`; None for the published settings.
+      step_config: a `StepConfig`; None for the published settings.
 
     Returns:
       (start logits, end logits), both float32 [B, F].
     """
     model = modeling.BertModel(bert_config, is_training, input_ids, input_mask, segment_ids,
-                               use_one_hot_embeddings, step=step)
+                               use_one_hot_embeddings, step_config=step_config)
     return _span_logits(model.get_sequence_output())
 
 
