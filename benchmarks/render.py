@@ -437,12 +437,13 @@ def server_table():
     first, *_, last = rows_of(result, kind="memory")
     *_, malformed = rows_of(result, kind="malformed")
     states = [f"{state['memory']:.0f} MB, {state['threads']} threads" for state in (first, last, malformed)]
+    rounds = "One round." if len(ratios) == 1 else f"Medians of {len(ratios)} rounds."
     onnx = statistics.median(values_of(results.read("server_load_onnx"), "ratio", kind="server", clients=64))
     titles = ["mixed lengths, installed model", "answers in a second", "p50, ms", "p99, ms",
               "CPU ms for each answer", "ratio of CPU time"]
     return f"""{table(titles, rows)}
 
-Medians of {len(ratios)} rounds. The last column is relative to the first row. With an
+{rounds} The last column is relative to the first row. With an
 ONNX file, 64 clients have the ratio {onnx:.2f}: one text in a call is already cheap there.
 
 The server had {states[0]}; after {last["sent"]:,} requests of 64 clients, {states[1]}; after
