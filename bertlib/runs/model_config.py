@@ -98,35 +98,42 @@ def resolve_model_flags(settings):
     if trained is None and (settings.init_checkpoint is settings.bert_config_file is settings.vocab_file
                             is settings.spm_model_file is None):
         use_installed_model(settings)
-    for candidates in fill_in_model_files(settings):
-        where = f" in --output_dir={trained}" if trained else ""
-        if settings.init_checkpoint:
-            open_starting_weights(settings)  # raises an error if the checkpoint itself is missing
-            where = f" in the directory of --init_checkpoint={settings.init_checkpoint}"
-        missing = f": there is no {' or '.join(candidates)}{where}" if where else ""
-        raise ValueError(f"--{next(iter(candidates.values()))} is required{missing}.")
+    fill_in_model_files(settings)
 
 
-# Two dicts {name of a file in the directory of a checkpoint: the flag for this file}. In each dict, the first
-# file that exists is used.
-_MODEL_FILES = (dict.fromkeys(file_names.CONFIGS.values(), "bert_config_file"),
-                {file_names.VOCABULARY: "vocab_file", file_names.SENTENCE_PIECES: "spm_model_file"})
+# {name of a file in the directory of a checkpoint: the flag for this file}. The first file that exists is
+# used.
+_CONFIG_FILES = dict.fromkeys(file_names.CONFIGS.values(), "bert_config_file")
+_VOCABULARY_FILES = {file_names.VOCABULARY: "vocab_file", file_names.SENTENCE_PIECES: "spm_model_file"}
 
 
-def fill_in_model_files(settings):
+def fill_in_model_files(settings, reads_text=True):
     """Sets the flags of the configuration and of the vocabulary if they were not given.
 
     If --init_checkpoint names a model of the Hugging Face Hub, the model is first downloaded, unless it is in
     Hugging Face's cache. The function then searches for the files in the directory of --init_checkpoint. In a
     run that does not train, it searches in --output_dir first.
 
-    Returns:
-      list of the dicts in `_MODEL_FILES` for which no file was found.
+    Args:
+      settings: a `Settings`.
+      reads_text: whether the run needs the vocabulary.
+
+    Raises:
+      ValueError, FileNotFoundError: a needed file, or --init_checkpoint, was not found.
     """
     resolve_named_weights(settings)
-    start = settings.init_checkpoint
-    directories = [_trained_directory(settings), start and checkpoint_formats.directory_of_checkpoint(start)]
-    return [candidates for candidates in _MODEL_FILES if not find_file(settings, candidates, directories)]
+    start, trained = settings.init_checkpoint, _trained_directory(settings)
+    directories = [trained, start and checkpoint_formats.directory_of_checkpoint(start)]
+    for candidates, is_needed in ((_CONFIG_FILES, True), (_VOCABULARY_FILES, reads_text)):
+        if find_file(settings, candidates, directories) or not is_needed:
+            continue
+        if start:
+            open_starting_weights(settings)  # raises an error if the checkpoint itself is missing
+        where = f"--init_checkpoint={start}" if start else trained and f"--output_dir={trained}"
+        flag, names = next(iter(candidates.values())), " or ".join(candidates)
+        raise ValueError(f"--{flag} is required: " + (
+            f"there is no {names} in the directory of {where}." if where else
+            f"pass the {names} of a model, or pass --init_checkpoint with a directory that contains it."))
 
 
 def find_file(settings, candidates, directories):

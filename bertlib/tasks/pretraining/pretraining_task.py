@@ -50,10 +50,9 @@ class Pretraining(task.Task):
                            is settings.init_checkpoint is None)
         if self._is_sample:
             self._use_sample()
-        model_config.fill_in_model_files(settings)
-        for name in ("input_file", "bert_config_file"):
-            if not getattr(settings, name):
-                raise ValueError(f"--{name} is required.")
+        model_config.fill_in_model_files(settings, reads_text=False)
+        if not settings.input_file:
+            raise ValueError("--input_file is required: pass records of `create_pretraining_data.py`.")
         if settings.num_warmup_steps >= settings.num_train_steps and settings.do_train:
             logging.warning("--num_warmup_steps=%d is not below --num_train_steps=%d: the learning rate "
                             "never gets to --learning_rate.", settings.num_warmup_steps,
