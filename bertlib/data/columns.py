@@ -299,7 +299,7 @@ class TextRow(NamedTuple):
 
 
 class TextReader:
-    """Reads the texts of files and streams, row by row. `rows` opens a file.
+    """Describes the columns of files and streams with texts, which `TextFile` reads.
 
     Attributes:
       text: the columns of the texts. If the caller passed no columns, these are the columns that were found
@@ -336,22 +336,9 @@ class TextReader:
         self.label_kind = label_kind or header_rows.LabelKind()
         self.takes_lists = takes_lists
 
-    def rows(self, stream, path, input_format, known=None, ahead=LOOKAHEAD_ROWS):
-        """Returns the `TextFile` of a file or stream. It reads a row when the row is asked for.
-
-        Args:
-          stream: binary stream, iterated by lines.
-          path: name of the file, for error messages and the log.
-          input_format: one of `tables.FORMATS`.
-          known: the known labels; None if they are not known.
-          ahead: number of rows after the first row that may be read before the first example is yielded. They
-            are needed to decide whether the first row is a header row. In JSON Lines, no rows are read ahead.
-        """
-        return TextFile(self, stream, path, input_format, known, ahead)
-
 
 class TextFile:
-    """The rows of one file or stream, see `TextReader.rows`.
+    """The rows of one file or stream. A row is read when it is asked for.
 
     Attributes:
       path: name of the file.
@@ -359,14 +346,26 @@ class TextFile:
         may differ between rows.
       text_places: list with the place of each text column: the index of the column, or in JSON Lines its
         name.
-      dialect: the `tables.Dialect` for CSV files with results. It is set before the first row is yielded.
+      dialect: the `tables.Dialect` for CSV files with results.
+      row_of: see `tables.Table.row_of`.
     """
 
-    def __init__(self, reader, stream, path, input_format, known, ahead):
-        self._reader, self._stream, self.path, self._input_format = reader, stream, path, input_format
-        self._known, self._ahead = known, ahead
+    def __init__(self, reader, stream, path, input_format, known=None, ahead=LOOKAHEAD_ROWS):
+        """Opens the table of the rows.
+
+        Args:
+          reader: a `TextReader`.
+          stream: binary stream, iterated by lines.
+          path: name of the file, for error messages and the log.
+          input_format: one of `tables.FORMATS`.
+          known: the known labels; None if they are not known.
+          ahead: number of rows after the first row that may be read before the first example is yielded. They
+            are needed to decide whether the first row is a header row. In JSON Lines, no rows are read ahead.
+        """
+        self._reader, self.path, self._known, self._ahead = reader, path, known, ahead
+        self._table = tables.Table(stream, input_format, reader.delimiter, reader.encoding)
+        self.dialect, self.row_of = self._table.dialect, self._table.row_of
         self.place = self.text_places = None
-        self.dialect, self._table = tables.PLAIN, None
 
     def __iter__(self):
         """Yields a `TextRow` for each example as soon as the row has been read. Blank lines at the end are
@@ -379,14 +378,8 @@ class TextFile:
         with tables.name_file_in_errors(self.path):
             yield from self._rows()
 
-    def row_note(self, line):
-        """Returns the note on the line of a row that was yielded; see `tables.Table.row_note`."""
-        return self._table.row_note(line)
-
     def _rows(self):
-        table = self._table = tables.Table(self._stream, self._input_format, self._reader.delimiter,
-                                           self._reader.encoding)
-        self.dialect = table.dialect
+        table = self._table
         rows, without_texts = _drop_last_blanks(table), []
         for line, row in rows:
             if isinstance(row, RowError):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from absl import logging
 
 from bertlib.data import prediction_files
-from bertlib.data.tables import PLAIN, ROW
+from bertlib.data.tables import PLAIN, row_in_words
 
 # A fault of this kind ends the reading of a file: the rest of the file cannot be read with certainty.
 _LAST = "unclosed quote"
@@ -23,8 +23,6 @@ _ENCODING = "bad encoding"
 # An error message lists the first faults of a file, up to this number. Then it lists the first fault of each
 # kind that is not yet listed.
 MAX_LISTED = 20
-# Problems that differ only in the words after these words count as the same problem.
-VALUE = " The value is "
 # The table of skipped lines contains at most this number of characters of a line.
 MAX_TEXT_CHARACTERS = 200
 _COLUMNS = ("file", "line", "kind", "reason", "text")
@@ -39,8 +37,10 @@ class Fault(NamedTuple):
       kind: the kind of the fault in words: bad encoding, NUL character, bad JSON, wrong quote, unclosed
         quote, wrong line end, blank line, wrong width, missing text, missing words, empty text, missing
         label, bad label, unknown label, bad score, bad tag, or in predict.py bad text.
-      problem: a sentence that describes the fault.
+      problem: a sentence that describes the fault. Faults with equal problems are listed together.
       text: the first characters of the row.
+      value: the wrong value as text, if `problem` does not name it; otherwise None.
+      row: number of the row in a spreadsheet program; None if it is the number of the line.
     """
 
     path: str
@@ -48,6 +48,14 @@ class Fault(NamedTuple):
     kind: str
     problem: str
     text: str
+    value: str | None = None
+    row: int | None = None
+
+    @property
+    def reason(self):
+        """Sentences that describe the fault, with its value and its row."""
+        value = "" if self.value is None else f" The value is {self.value}."
+        return f"{self.problem}{value}{row_in_words(self.row)}"
 
 
 class FileFaults:
@@ -56,42 +64,42 @@ class FileFaults:
     Attributes:
       found: list of `Fault` in the order of the lines.
       counts: {kind: number of faults}.
-      row_note: function that returns the sentence after the problem of a line, see `tables.Table.row_note`.
     """
 
-    row_note = staticmethod(lambda line: "")
-
-    def __init__(self, path, is_skipping):
+    def __init__(self, path, is_skipping, row_of=lambda line: None):
         """Creates an empty collection.
 
         Args:
           path: the file.
           is_skipping: whether bad lines are left out. If false, each bad line is an error. None: each bad
             line is an error, and the message does not advise --skip_bad_lines.
+          row_of: function that returns the row of a line in a spreadsheet program, see `tables.Table.row_of`.
         """
         self.found, self.counts = [], collections.Counter()
-        self._path, self._is_skipping = path, is_skipping
+        self._path, self._is_skipping, self._row_of = path, is_skipping, row_of
 
     def __bool__(self):
         return bool(self.counts)
 
-    def add(self, line, kind, problem, values, delimiter=None):
+    def add(self, error, values=None, delimiter=None):
         """Adds a fault.
 
         Args:
-          line, kind, problem: see `Fault`.
-          values: the row: a list of str, a dict, or the text of the line.
+          error: the `tables.RowError` of the line.
+          values: the row, a list of str or a dict; None if it is the text of the error.
           delimiter: the character between the values of a list.
 
         Raises:
           ValueError: the rest of the file cannot be read.
         """
-        if any(fault.line == line for fault in self.found[-1:]):
+        if any(fault.line == error.line for fault in self.found[-1:]):
             return  # Only the first fault of a line is added. An undecodable line often has several faults.
-        self.counts[kind] += 1
-        fault = Fault(self._path, line, kind, problem + self.row_note(line), _shorten(values, delimiter))
+        self.counts[error.kind] += 1
+        text = _shorten(error.text if values is None else values, delimiter)
+        fault = Fault(self._path, error.line, error.kind, error.problem, text, error.value,
+                      self._row_of(error.line))
         bisect.insort(self.found, fault, key=lambda fault: fault.line)
-        if kind == _LAST:
+        if error.kind == _LAST:
             raise self._error()
 
     def check(self, num_good=0):
@@ -156,22 +164,14 @@ class FileFaults:
         lines of the file that have it, and the first of these lines."""
         texts, groups = [], collections.defaultdict(list)
         for fault in self.found:
-            groups[_without_details(fault)].append(fault)
-        for problem in dict.fromkeys(map(_without_details, faults)):
+            groups[fault.problem].append(fault)
+        for problem in dict.fromkeys(fault.problem for fault in faults):
             first, *others = groups[problem]
-            more = ", ".join(map(_name_line, others[:MAX_LISTED])) + ", …" * (len(others) > MAX_LISTED)
+            more = ", ".join(f"{fault.line} (row {fault.row})" if fault.row else str(fault.line)
+                             for fault in others[:MAX_LISTED]) + ", …" * (len(others) > MAX_LISTED)
             same = f" The same problem in other lines ({len(others):,}): {more}" if others else ""
-            texts.append(f"{self._path}:{first.line}: {first.problem}{same}")
+            texts.append(f"{self._path}:{first.line}: {first.reason}{same}")
         return texts
-
-
-def _without_details(fault):
-    return fault.problem.partition(VALUE)[0].partition(ROW)[0]
-
-
-def _name_line(fault):
-    row = fault.problem.rpartition(ROW)[2].rstrip(".") if ROW in fault.problem else ""
-    return f"{fault.line} (row {row})" if row else f"{fault.line}"
 
 
 def summarize(counts):
@@ -216,4 +216,5 @@ def format_table(found, dialect=PLAIN):
       dialect: the `tables.Dialect` of the table.
     """
     return prediction_files.format_csv_header(_COLUMNS, False, dialect) + "".join(
-        prediction_files.format_csv_row(fault, delimiter=dialect.delimiter) for fault in found)
+        prediction_files.format_csv_row([fault.path, fault.line, fault.kind, fault.reason, fault.text],
+                                        delimiter=dialect.delimiter) for fault in found)

@@ -41,22 +41,26 @@ def write_predictions(path, rows, predictions_format="csv", csv_safe=False, sepa
       OSError: the file could not be written. The older results are unchanged.
     """
     is_csv = predictions_format == "csv"
-    fields, probabilities, details = _collect_names(rows)
-    numbers = [probabilities[""]] if "" in probabilities else ["probabilities"]
-    ours = ["label", "prediction", *(probabilities.values() if is_csv else numbers), "is_right", "loss",
-            *details]
+    fields, labels, details = _collect_names(rows)
+    columns = None  # in JSON, the probabilities of several labels are one object
+    if is_csv or "" in labels:
+        columns = {label: f"probability_{label}" if label else "probability" for label in labels}
+    ours = ["label", "prediction", *(["probabilities"] if columns is None else columns.values()), "is_right",
+            "loss", *details]
     renamed = row_fields.rename_fields(fields, ["line", *ours])
+    names = ["line", *renamed.values(), *ours]
     with (files.atomic_replacement(path, lambda: "The older results are unchanged.")
           as partial, files.open_file(partial, "wb") as stream):
         if is_csv:
-            names = format_csv_header(["line", *renamed.values(), *ours], csv_safe, dialect)
-            stream.write(names.encode("utf-8", "replace"))
+            stream.write(format_csv_header(names, csv_safe, dialect).encode("utf-8", "replace"))
         for row in rows:
+            values = _values(row, renamed, columns)
             if is_csv:
-                cells = _cells(row, fields, probabilities, details, separator)
+                cells = [separator.join(value) if isinstance(value, tuple) else value
+                         for value in map(values.get, names)]
                 text = format_csv_row(cells, csv_safe, dialect.delimiter)
             else:
-                text = files.json_text(_json_object(row, renamed), ensure_ascii=False) + "\n"
+                text = files.json_text(values, ensure_ascii=False) + "\n"
             # A text may contain half of a surrogate pair. UTF-8 cannot encode such a half, so "?" is written
             # instead.
             stream.write(text.encode("utf-8", "replace"))
@@ -118,34 +122,30 @@ def _collect_names(rows):
     """Collects the names of the columns from all rows.
 
     Returns:
-      three values: a list with the names of the input columns; a dict {label: name of the column with the
-      probability of this label}; and a list with the names of the additional output columns.
+      three dicts. Their keys are the names of the input columns, the labels that have probabilities, and the
+      names of the additional output columns.
     """
     fields, labels, details = {}, {}, {}
     for row in rows:
         fields.update(row.fields)
         labels.update(row.probabilities or {})
         details.update(row.details)
-    return list(fields), {label: f"probability_{label}" if label else "probability" for label in labels}, (
-        list(details))
+    return fields, labels, details
 
 
-def _cells(row, fields, probabilities, details, separator):
-    """Returns the values of a row of the CSV table as a list, in the order of the columns."""
-    answers = [separator.join(value) if isinstance(value, tuple) else value
-               for value in (row.label, row.prediction)]
-    numbers = row.probabilities or {}
-    return [row.line, *(row.fields.get(name) for name in fields), *answers,
-            *(numbers.get(label) for label in probabilities), row.is_right, row.loss,
-            *(row.details.get(name) for name in details)]
+def _values(row, renamed, columns):
+    """Returns the values of a `PredictedRow` as {name in the table: value}.
 
-
-def _json_object(row, renamed):
+    Args:
+      row: a `PredictedRow`.
+      renamed: {name of a field: its name in the table}.
+      columns: {label: name of its probability in the table}; None if the table has one object with the
+        probabilities of all labels.
+    """
     found = {"line": row.line, **{renamed[name]: value for name, value in row.fields.items()},
              "label": row.label, "prediction": row.prediction}
-    numbers = row.probabilities
-    if numbers is not None and list(numbers) == [""]:
-        found["probability"] = numbers[""]
-    elif numbers is not None:
-        found["probabilities"] = numbers
+    if row.probabilities is not None and columns is None:
+        found["probabilities"] = row.probabilities
+    elif row.probabilities is not None:
+        found.update((columns[label], number) for label, number in row.probabilities.items())
     return {**found, "is_right": row.is_right, "loss": row.loss, **row.details}

@@ -38,8 +38,6 @@ _ZIP_MARK = b"PK\x03\x04"  # the first bytes of .zip, .xlsx and .ods files
 # Excel writes this line before the rows of a CSV file. It names the delimiter.
 _EXCEL_SEPARATOR = re.compile(r"""(["']?)sep=(\\t|[^"'\r\n])\1\s*""", re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-# Words before the number of a row in a spreadsheet program, at the end of a problem.
-ROW = " In a spreadsheet, this is row "
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # The delimiter is determined from the first row. A row may have several lines; at most `_MAX_LINES` of them
 # are searched.
@@ -55,11 +53,12 @@ class RowError(ValueError):
       problem: a sentence that describes the problem.
       kind: see `faults.Fault`; None if the problem is not in a single row.
       text: the text of the line, if the row cannot be read; characters that cannot be decoded are replaced.
+      value: see `faults.Fault`.
     """
 
-    def __init__(self, line, problem, kind=None, text=""):
+    def __init__(self, line, problem, kind=None, text="", value=None):
         super().__init__(f"line {line}: {problem}")
-        self.line, self.problem, self.kind, self.text = line, problem, kind, text
+        self.line, self.problem, self.kind, self.text, self.value = line, problem, kind, text, value
 
 
 @contextlib.contextmanager
@@ -518,11 +517,16 @@ class Table:
                 self._differences.append(line - number)
             yield line, row
 
-    def row_note(self, line):
-        """Returns a sentence with the number of a row in a spreadsheet program, which counts a field of
-        several lines as one row. Returns "" if the number is that of the line, an int."""
+    def row_of(self, line):
+        """Returns the number of a row in a spreadsheet program, which counts a field of several lines as one
+        row. Returns None if this number is the number of the line, an int."""
         place = bisect.bisect(self._lines, line)
-        return f"{ROW}{line - self._differences[place - 1]}." if place else ""
+        return line - self._differences[place - 1] if place else None
+
+
+def row_in_words(row):
+    """Returns the sentence about a result of `Table.row_of`; "" for None."""
+    return "" if row is None else f" In a spreadsheet, this is row {row}."
 
 
 def _find_delimiter(lines):

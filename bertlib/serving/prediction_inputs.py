@@ -192,10 +192,10 @@ class InputReader:
         reader, read_fields = self._reader, None
         if self._has_text_column and input_format == "jsonl":
             reader.text = list(map(str, reader.text))  # the user named the columns of these rows
-        rows = reader.rows(stream, name, input_format, self._labels, ahead)
+        rows = columns.TextFile(reader, stream, name, input_format, self._labels, ahead)
+        self.dialect = rows.dialect
         for row in rows:
-            self.dialect = rows.dialect
-            problem = row.bad and row.problem + rows.row_note(row.line)
+            problem = row.bad and row.problem + tables.row_in_words(rows.row_of(row.line))
             if row.values is None:
                 yield Input(row.line, {}, problem=problem, kind=row.bad.kind)
                 continue

@@ -126,7 +126,7 @@ def test_each_kind_of_bad_line_is_left_out_and_listed(name, tmp_path):
     table = list(tables.Table(io.BytesIO(faults.format_table(read.skipped).encode()), "csv"))
     assert faults.format_table(read.skipped, tables.Dialect(";", True)).startswith("\ufefffile;line;kind;")
     assert [row for _, row in table] == [["file", "line", "kind", "reason", "text"], *(
-        [path, str(fault.line), *fault[2:]] for fault in read.skipped)]
+        [path, str(fault.line), fault.kind, fault.reason, fault.text] for fault in read.skipped)]
     for fault in read.skipped:
         assert f"{path}:{fault.line}: {fault.problem}" in error_of(path, check)
 

@@ -60,7 +60,7 @@ class ExampleFile(NamedTuple):
       is_labelled: whether the rows have labels.
       names: names of the columns, or None for a file without a header row.
       dialect: the `tables.Dialect` for tables of predictions.
-      row_note: see `tables.Table.row_note`.
+      row_of: see `tables.Table.row_of`.
     """
 
     path: str
@@ -68,14 +68,14 @@ class ExampleFile(NamedTuple):
     is_labelled: bool
     names: list | None = None
     dialect: tables.Dialect = tables.PLAIN
-    row_note: object = faults.FileFaults.row_note
+    row_of: object = None
 
     def in_words(self, pairs):
         """Returns the lines of at most three pairs of `Row`s as text, such as "2 and 7, 3 and 9". If fields
         have several lines, the text also names the rows in a spreadsheet program."""
         def place(row):
-            note = self.row_note(row.line).removeprefix(tables.ROW).rstrip(".")
-            return f"{row.line} (spreadsheet row {note})" if note else str(row.line)
+            number = self.row_of(row.line)
+            return f"{row.line} (spreadsheet row {number})" if number else str(row.line)
 
         return ", ".join(" and ".join(map(place, pair)) for pair in pairs[:3])
 
@@ -139,16 +139,13 @@ class ExampleReader(columns.TextReader):
           FileNotFoundError, ValueError: the file is missing or has errors. The message names the lines.
         """
         input_format = tables.format_from_name(path)
-        found = faults.FileFaults(path, self._skips_bad_lines)
         with tables.open_table(path) as stream, tables.name_file_in_errors(path):
-            file, rows = self.rows(stream, path, input_format, known and [*known, *self._label_map]), []
-            found.row_note = file.row_note
+            file = columns.TextFile(self, stream, path, input_format, known and [*known, *self._label_map])
+            found, rows = faults.FileFaults(path, self._skips_bad_lines, file.row_of), []
             try:
                 for row in file:
                     if row.bad:
-                        found.add(row.line, row.bad.kind, row.problem,
-                                  row.bad.text if row.values is None else row.values,
-                                  file.place and file.place.delimiter)
+                        found.add(row.bad, row.values, file.place and file.place.delimiter)
                     else:
                         rows.append(row)
                 if not found:
@@ -186,25 +183,23 @@ class ExampleReader(columns.TextReader):
         examples, label = [], None
         for row in rows:
             if len(row.texts) != len(rows[0].texts):
-                problem = (f"the row has {len(row.texts)} texts, but the first row has {len(rows[0].texts)}; "
-                           "all rows must have the same number of texts.")
-                found.add(row.line, "wrong width", problem, row.values, place.delimiter)
+                found.add(RowError(row.line, f"the row has {len(row.texts)} texts, but the first row has "
+                                   f"{len(rows[0].texts)}; all rows must have the same number of texts.",
+                                   "wrong width"), row.values, place.delimiter)
                 continue
             if labels is not None:
                 try:
                     label = (self._check_names(row.line, lists[row.line]) if lists is not None else
                              self._label(place, row.line, row.values, labels, known))
+                    if problem := find_problem and find_problem(row, label):
+                        raise RowError(row.line, problem, "unknown label")
                 except RowError as error:
-                    found.add(row.line, error.kind or "missing label", error.problem, row.values,
-                              place.delimiter)
-                    continue
-                problem = find_problem and find_problem(row, label)
-                if problem:
-                    found.add(row.line, "unknown label", problem, row.values, place.delimiter)
+                    error.kind = error.kind or "missing label"
+                    found.add(error, row.values, place.delimiter)
                     continue
             examples.append(Row(row.line, row.texts, label, row.values))
         return ExampleFile(path, examples, labels is not None, place.names, file.dialect,
-                           file.row_note)
+                           file.row_of)
 
     def _label_places(self, place, texts, rows, needs_labels, known):
         """Finds the columns of the labels. Returns a list of their positions in a row, or of their names in
@@ -304,7 +299,7 @@ class ExampleReader(columns.TextReader):
                 raise RowError(line, "the score has a decimal comma, or separators between thousands. Write "
                                "1234.5 instead of 1.234,5 or 1,234.5. A spreadsheet program does this if you "
                                "set its decimal separator to a point, hide separators between thousands and "
-                               f"save the file again.{faults.VALUE}{text!r:.80}.", "bad score")
+                               "save the file again.", "bad score", value=f"{text!r:.80}")
             if number is None:
                 header = "" if place.names or line > place.line else (
                     " If this is a header row, pass --header=true.")
@@ -400,7 +395,8 @@ def texts_as_in_training(record, path):
     """Yields the `columns.TextRow`s of a file, without rows whose texts cannot be used. Few rows are in
     memory at the same time. For the arguments and errors, see `read_as_in_training`."""
     with tables.open_table(path) as stream:
-        for row in _reader_of_training(record).rows(stream, path, tables.format_from_name(path)):
+        for row in columns.TextFile(_reader_of_training(record), stream, path,
+                                    tables.format_from_name(path)):
             if not row.bad:
                 yield row
 

@@ -85,20 +85,20 @@ def _read_json_lines(stream, path, needs_tags, bad_lines):
     found, blank = JsonLinesFile(path, [], None, []), None
     for line, row in tables.Table(stream, "jsonl"):
         if isinstance(row, tables.RowError):
-            bad_lines.add(line, row.kind, row.problem, row.text)
+            bad_lines.add(row)
             continue
         if not row:
             blank = blank or line
             continue
         if blank:
-            bad_lines.add(blank, "blank line", "the line is blank; remove it.", "")
+            bad_lines.add(RowError(blank, "the line is blank; remove it.", "blank line"))
             blank = None
         try:
             sentence = _read_sentence(line, row)
             if needs_tags and sentence.tags is None:
                 raise RowError(line, _MISSING_TAGS, "missing label")
         except RowError as error:
-            bad_lines.add(line, error.kind, error.problem, row)
+            bad_lines.add(error, row)
             continue
         found.lines.append(row)
         found.sentences.append(sentence)
@@ -111,7 +111,7 @@ def _read_json_lines(stream, path, needs_tags, bad_lines):
         return found
     for sentence in found.sentences:
         if sentence.tags is None:  # this sentence has no tags, but other sentences of the file have tags
-            bad_lines.add(sentence.lines[0], "missing label", _MISSING_TAGS, "")
+            bad_lines.add(RowError(sentence.lines[0], _MISSING_TAGS, "missing label"))
     bad_lines.check(len(found.sentences))
     return found
 

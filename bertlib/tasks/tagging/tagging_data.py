@@ -158,7 +158,7 @@ def _read_lines(stream, bad_lines):
     for number, line in tables.read_lines(stream):
         line = tables.refuse_old_line_ends(number, line)
         if isinstance(line, tables.RowError):
-            bad_lines.add(number, line.kind, line.problem, line.text)
+            bad_lines.add(line)
             line = line.text
         lines.append(line.removesuffix("\n").removesuffix("\r"))
     return lines
@@ -235,15 +235,16 @@ def _sentences(file, rows, first, token, tag, bad_lines):
             continue
         if len(row) != file.width:
             width = terminal.counted(len(row), "column")
-            bad_lines.add(number, "wrong width", f"the line has {width}, but line {first} has "
-                          f"{file.width}; all lines with words must have the same number of columns.",
-                          file.lines[number - 1])
+            bad_lines.add(tables.RowError(
+                number, f"the line has {width}, but line {first} has {file.width}; all lines with words must "
+                "have the same number of columns.", "wrong width", file.lines[number - 1]))
             is_usable = False
             continue
         if not fits:
-            bad_lines.add(number, "bad tag", f"{row[tag]!r} is not a tag. A tag is O; or B-, I-, E- or S- "
-                          "with the type of an entity, such as B-PER. If the tags are in another column, "
-                          "pass its number with --tag_column.", file.lines[number - 1])
+            bad_lines.add(tables.RowError(
+                number, f"{row[tag]!r} is not a tag. A tag is O; or B-, I-, E- or S- with the type of an "
+                "entity, such as B-PER. If the tags are in another column, pass its number with "
+                "--tag_column.", "bad tag", file.lines[number - 1]))
             is_usable = False
             continue
         words.append(row[token])
