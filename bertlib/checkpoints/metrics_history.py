@@ -39,7 +39,8 @@ class MetricsHistory:
           step: int, the step of the checkpoint from which the training continues. None for a new training:
             all lines are removed.
         """
-        self._write(lambda: self._keep(lambda row: step is not None and row["step"] <= step))
+        with self._log_errors():
+            self._keep(lambda row: step is not None and row["step"] <= step)
 
     def add(self, step, values):
         """Adds a log line of the training.
@@ -49,7 +50,8 @@ class MetricsHistory:
           values: {name in the log: number}.
         """
         named = {_NAMES.get(name, name): value for name, value in values.items()}
-        self._write(lambda: self._append({"step": step, **named, "time": time.time()}))
+        with self._log_errors():
+            self._append({"step": step, **named, "time": time.time()})
 
     def add_evaluation(self, step, name, metrics):
         """Adds the metrics of an evaluation. They replace the metrics of an earlier evaluation of the same
@@ -63,12 +65,9 @@ class MetricsHistory:
         """
         others = {key: value for key, value in metrics.items() if key != "global_step"}
         row = {"step": int(step), "evaluation": name, **others, "time": time.time()}
-
-        def write():
+        with self._log_errors():
             self._keep(lambda old: (old["step"], old.get("evaluation")) != (row["step"], name))
             self._append(row)
-
-        self._write(write)
 
     def read(self):
         """Returns the rows of the file as a list of dicts, each with the key "step". Damaged lines are left
@@ -81,11 +80,11 @@ class MetricsHistory:
             return []
         return files.read_bytes(self.path).splitlines(keepends=True)
 
-    def _write(self, change):
-        """Calls the function `change`, which changes the file. If the file cannot be changed, logs a
-        warning."""
+    @contextlib.contextmanager
+    def _log_errors(self):
+        """Returns a context manager. If its block cannot change the file, a warning is logged."""
         try:
-            change()
+            yield
         except (OSError, tf.errors.OpError) as error:
             reason = getattr(error, "strerror", None) or terminal.first_line(error)
             _warn_once(self.path, reason.rstrip("."))

@@ -51,8 +51,8 @@ def select_files(settings):
     Raises:
       ValueError: the flags contain no name or an unknown name, or --base_url or --output_dir is not usable.
     """
-    if settings.base_url is not None and (wrong := http_download.address_problem(settings.base_url)):
-        raise ValueError(f"--base_url={settings.base_url}: {wrong}.")
+    if settings.base_url is not None and not settings.base_url.startswith(("http://", "https://")):
+        raise ValueError(f"--base_url={settings.base_url}: it must be http:// or https:// and a host.")
     if files.is_remote(settings.output_dir):
         raise ValueError(f"--output_dir={settings.output_dir} must be a local directory.")
     selected = {}

@@ -59,18 +59,14 @@ class Batch:
                 raise ValueError(f"A step of {self.size} examples cannot be cut into {parts} micro-batches, "
                                  "because some of them would be empty.")
             return self
-        rest = self.size % parts
-        if rest:
-            sizes = [size for size in (self.size - rest, self.size - rest + parts) if size]
-            below = [n for n in divisors(self.size) if n < parts]
-            near = below[-1:] + divisors(self.size)[len(below):][:1]
+        if self.size % parts:
             each = ""
             if self.num_replicas > 1:
                 each = f" ({self.gradient_accumulation_steps} on each of {self.num_replicas} replicas)"
             raise ValueError(f"A training batch of {self.size} examples cannot be split into "
-                             f"{parts} equal micro-batches{each}. Use a batch of "
-                             f"{' or '.join(map(str, sizes))} examples, or split this batch into "
-                             f"{' or '.join(map(str, near))} micro-batches.")
+                             f"{parts} equal micro-batches{each}. Use a batch size that is divisible by "
+                             f"{parts}, or one of these numbers of micro-batches: "
+                             f"{', '.join(map(str, divisors(self.size)))}.")
         return self
 
 

@@ -106,12 +106,6 @@ Corpus.__doc__ = \
     order of the files."""
 
 
-def survey(input_files, tokenizer):
-    """Reads all input files once and returns their `Corpus`; see `merge_surveys`. The caller does this before
-    all other work, so that errors in the files are found early."""
-    return merge_surveys(input_files, [survey_file(path, tokenizer) for path in input_files])
-
-
 def survey_file(path, tokenizer):
     """Reads a file once and returns the `Survey` of the file.
 

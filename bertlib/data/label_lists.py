@@ -4,7 +4,7 @@
 
 A list of zeros and ones has a value for each label of the task (multi-hot). Whether a list is multi-hot, and
 whether `[good]` is a list or the name of a label, depends on the other rows. So `read` converts one row, and
-`resolve` then compares all rows of a file.
+`compare_rows` then compares all rows of a file.
 """
 
 import ast
@@ -19,8 +19,6 @@ from bertlib.data.tables import RowError
 FORMS = ("Write the names of the labels, such as good,fun or ['good', 'fun'], or a column with 0 or 1 for "
          "each label.")
 _BRACKETS = {"[": "]", "(": ")", "{": "}"}
-# The text around a list that a program prints: set(), array(['a'], dtype=object), tensor([0., 1.]).
-_CALL = re.compile(r"(?:(?:frozen)?set\(|[^\W\d]\w*\(\s*([\[{(].*?[\]})]))(?:,\s*\w+=[^()]*)*\)", re.DOTALL)
 # A string in Python's or JSON's notation. In Python 2, a text is printed as u'a', and in Python 3, bytes are
 # printed as b'a'.
 _STRING = re.compile(r"""\s*[ub]?('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\s*""", re.DOTALL)
@@ -73,13 +71,13 @@ def read(text, separator=",", known=None):
     plain = [name.strip() for name in text.split(separator) if name.strip()]
     if known is not None and plain and all(name in known for name in plain):
         return Labels(plain, plain)
-    inner = call[1] or "" if (call := _CALL.fullmatch(text)) else text
-    in_brackets = len(inner) > 1 and _BRACKETS.get(inner[0]) == inner[-1]
-    if in_brackets:
-        inner = _NUMPY_VALUE.sub(r"\1", inner)[1:-1]
+    if text == "set()":  # Python writes an empty set in this way
+        text = "[]"
+    in_brackets = len(text) > 1 and _BRACKETS.get(text[0]) == text[-1]
+    inner = _NUMPY_VALUE.sub(r"\1", text)[1:-1] if in_brackets else text
     items = _split(inner, separator, in_brackets)
     bare = [name for name, is_quoted in items if not is_quoted]
-    if in_brackets or call or len(bare) < len(items):
+    if in_brackets or len(bare) < len(items):
         if any(name in _NO_LABELS or "..." in name.split() for name in bare):
             raise ValueError(f"the list {text!r:.80} contains a missing value, or is shortened. {FORMS}")
         if all(map(_is_balanced, bare)) and not any(name.startswith("[") for name in bare):
@@ -209,7 +207,7 @@ def _is_multi_hot(rows, known):
 
 
 def _read_multi_hot(rows, first, known, is_ordered):
-    """Returns the labels of multi-hot rows; see `resolve`. `first` is the first row that is not empty."""
+    """Returns the labels of multi-hot rows; see `compare_rows`. `first` is the first row with labels."""
     line, size = first[0], len(first[1].names)
     if known is None or not is_ordered:
         unknown = "names of the labels are" if known is None else "order of the labels in the list is"

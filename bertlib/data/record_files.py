@@ -5,6 +5,7 @@ import it.
 """
 
 import itertools
+import math
 
 from bertlib.data import example_encoding
 from bertlib.graph import lazy_tensorflow as tf
@@ -47,9 +48,6 @@ def find_problem(record, fields):
       record: bytes.
       fields: list of the `Field`s that the record must have.
     """
-    # The import is here and not at the top, because worker processes do not need NumPy.
-    import numpy as np
-
     try:
         features = parse_features(record)
     except Exception:  # the class of this error depends on the implementation of protobuf
@@ -58,18 +56,18 @@ def find_problem(record, fields):
         if field.name not in features:
             return f"it has no feature {field.name}; its features: {', '.join(sorted(features)) or 'none'}"
         feature = features[field.name]
-        values = np.array(feature.int64_list.value if field.dtype == "int64" else feature.float_list.value)
-        size = int(np.prod(field.shape, dtype=np.int64))
+        values = (feature.int64_list if field.dtype == "int64" else feature.float_list).value
+        size = math.prod(field.shape)
         if len(values) != size:
             return f"{field.name} has {len(values)} {field.dtype} values, not {size}"
         if field.bounds is None:
             continue
         least, greatest = field.bounds
-        wrong = np.flatnonzero(~((values >= least) & (values <= greatest) & np.isfinite(values)))
-        if len(wrong):
-            above = f"finite and at least {least}"
-            wanted = f"from {least} to {greatest}" if np.isfinite(greatest) else above
-            return f"{field.name} has {values[wrong[0]]} at place {wrong[0]} (from 0); it must be {wanted}"
+        for place, value in enumerate(values):
+            if not (least <= value <= greatest and math.isfinite(value)):
+                above = f"finite and at least {least}"
+                wanted = f"from {least} to {greatest}" if math.isfinite(greatest) else above
+                return f"{field.name} has {value} at place {place} (from 0); it must be {wanted}"
     return None
 
 

@@ -15,25 +15,14 @@ from bertlib.system import files
 # the same directory.
 SUFFIX = ".manifest.json"
 # The form of a manifest, see `files.has_form`.
-_FORM = {"settings": {"vocabulary": str}, "vocabulary": ({"path": str, "flag": str}, None), "documents": int,
-         "sentences": int, "fingerprint": str, "blocks": int, "files": [str], "blocks_done": int,
-         "sizes": [int], "statistics": {"*": int}}
+FORM = {"settings": {"vocabulary": str}, "vocabulary": ({"path": str, "flag": str}, None), "documents": int,
+        "sentences": int, "fingerprint": str, "blocks": int, "files": [str], "blocks_done": int,
+        "sizes": [int], "statistics": {"*": int}}
 
 
 def partial_path(path):
     """Returns the path under which a file of records is written before it is complete."""
     return files.path_beside(files.resolve_links(path), ".partial")
-
-
-def has_form(stored):
-    """Returns whether `stored`, which was read from a file, has the form of a manifest: it has all values of
-    a manifest, with the right types, and its numbers are valid."""
-    if not files.has_form(stored, _FORM):
-        return False
-    numbers = [stored["documents"], stored["sentences"], stored["blocks_done"], *stored["sizes"],
-               *stored["statistics"].values()]
-    return (len(stored["files"]) == len(stored["sizes"]) and stored["blocks_done"] <= stored["blocks"]
-            and min(numbers) >= 0)
 
 
 def read(paths):
@@ -91,7 +80,7 @@ def _read_directory(directory):
     found = {}
     for path in files.find_files(os.path.join(directory, f"*{SUFFIX}")):
         manifest = files.read_json_object(path)
-        if not has_form(manifest):
+        if not files.has_form(manifest, FORM):
             raise ValueError(f"{path} is damaged: it does not have the form of the manifests of "
                              "create_pretraining_data.py. Restore the file from a copy, or remove it. "
                              "Without a manifest, the settings of the records are not checked.")

@@ -8,7 +8,6 @@ import functools
 import hashlib
 import os
 import pathlib
-import platform
 import shlex
 import shutil
 import subprocess
@@ -20,11 +19,9 @@ from bertlib.graph import lazy_tensorflow as tf
 
 _SOURCES = pathlib.Path(__file__).resolve().parent / "cpp"
 # Compiler options for loops.cc, which contains the arithmetic: allow all instructions of this CPU, and assume
-# that floating-point arithmetic neither sets errno nor traps.
+# that floating-point arithmetic neither sets errno nor traps. Vectors of 512 bits are preferred.
 _LOOPS_OPTIONS = ["-O3", "-march=native", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math",
-                  "-std=c++17"]
-# An additional option for loops.cc on x86-64: prefer vectors of 512 bits.
-_WIDE_VECTORS = ["-mprefer-vector-width=512"]
+                  "-std=c++17", "-mprefer-vector-width=512"]
 # Compiler options for ops.cc. Warnings are turned off, because the compiler would print hundreds of warnings
 # about TensorFlow's headers.
 _OPS_OPTIONS = ["-O2", "-w"]
@@ -118,9 +115,7 @@ def _build(compiler, folder):
 
 def _options():
     """Returns {source file: list of its compiler options}."""
-    wide = _WIDE_VECTORS if platform.machine() in ("x86_64", "AMD64") else []
-    return {"loops.cc": [*_LOOPS_OPTIONS, *wide],
-            "ops.cc": [*_OPS_OPTIONS, *tf.sysconfig.get_compile_flags()]}
+    return {"loops.cc": _LOOPS_OPTIONS, "ops.cc": [*_OPS_OPTIONS, *tf.sysconfig.get_compile_flags()]}
 
 
 def _run(command):
@@ -143,26 +138,15 @@ def _digest(compiler):
     # The link flags contain the folder in which TensorFlow is installed. So each installation of TensorFlow
     # gets its own library.
     dependencies = [compiler, sorted(_options().items()), tf.sysconfig.get_link_flags(), tf.__version__,
-                    _cpu_features()]
+                    sorted({line for line in cpuinfo() if line.startswith(("model name", "flags"))})]
     digest.update(repr(dependencies).encode())
     return digest.hexdigest()[:32]
 
 
-def _cpu_features():
-    """Returns a description of the CPU as a list of str. CPUs with equal descriptions can run the same
-    compiled code."""
-    names = ("model name", "flags", "Features", "CPU part")
-    lines = sorted({line for line in cpuinfo() if line.startswith(names)})
-    return lines or [platform.machine(), platform.processor()]
-
-
 def cpuinfo():
-    """Returns the lines in which Linux describes the CPUs. On other systems, the list is empty."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as reader:
-            return reader.readlines()
-    except OSError:
-        return []
+    """Returns the lines in which Linux describes the CPUs."""
+    with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as reader:
+        return reader.readlines()
 
 
 def _reason(error):

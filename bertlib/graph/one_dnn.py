@@ -41,13 +41,12 @@ _LIMITS = {tf.bfloat16: ("BF16", "FP16", "AMX", "AVX10"), tf.float16: ("FP16", "
 @functools.cache
 def cpu_supports(dtype):
     """Returns whether two conditions are met: the CPU has instructions for a dtype, and oneDNN is allowed to
-    use these instructions. If the instructions of the CPU are unknown, the first condition counts as met."""
+    use these instructions."""
     if dtype not in _INSTRUCTIONS:
         return True
     if not _environment_allows(_LIMITS[dtype]):
         return False
-    words = " ".join(native.cpuinfo()).split()
-    return not words or not _INSTRUCTIONS[dtype].isdisjoint(words)
+    return not _INSTRUCTIONS[dtype].isdisjoint(" ".join(native.cpuinfo()).split())
 
 
 def would_crash(dtype):

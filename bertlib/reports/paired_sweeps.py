@@ -42,10 +42,7 @@ def compare(directories, metric=None):
 
     Args:
       directories: the directories of the two sweeps.
-      metric: name of the metric to compare. None: the metric by which both sweeps ranked their runs. If they
-        used different metrics, or did not record them, the first score that both sweeps have is compared. A
-        score is a metric for which higher values are better. If the sweeps have no common score, the first
-        metric that both sweeps have is compared, such as a loss.
+      metric: name of the metric to compare. None: the metric by which both sweeps ranked their runs.
 
     Returns:
       a dict that can be written as JSON: "metrics" with one entry, "test", and the numbers of runs.
@@ -62,11 +59,9 @@ def compare(directories, metric=None):
             raise ValueError(f"{directory} has no finished run: {len(runs)} failed or diverged, and {count} "
                              "have not ended. Wait for the sweep, or run its command again.")
     names = [{name for run in runs for name in run.metrics} for runs in ended]
-    ranked_by = {sweep.metric for sweep in sweeps if sweep.metric}
-    if not metric and len(ranked_by) == 1 and ranked_by <= set.intersection(*names):
-        name, = ranked_by
-    else:
-        name = _choose_metric(metric, names, directories)
+    if metric is None and sweeps[0].metric == sweeps[1].metric:
+        metric = sweeps[0].metric
+    name = _choose_metric(metric, names, directories)
     used = [_results(sweep, runs, name) for sweep, runs in zip(sweeps, ended)]
     _check_same_evaluation(name, [results[0] for results in used])
     compared = _find_compared(used)
@@ -121,15 +116,12 @@ def _is_fraction(name, results):
 
 def _choose_metric(metric, names, directories):
     """Returns the name of the compared metric. `names` contains the names of the metrics of each sweep."""
-    metrics = [name for name in sorted(set.intersection(*names)) if name != "global_step"
-               and (metric is None or metric in (name, name.removeprefix("eval_")))]
-    if not metrics:
-        wanted = f"--metric={metric}: " if metric else ""
-        raise ValueError(f"{wanted}{' and '.join(directories)} have no matching metric in common. Their "
-                         f"metrics are {' and '.join(', '.join(sorted(of_sweep)) for of_sweep in names)}.")
-    scores = [name for name in metrics if (name.startswith("eval_") or _PERCENT.fullmatch(name))
-              and not best_weights.is_lower_better(name)]
-    return (scores or metrics)[0]
+    for name in (metric, f"eval_{metric}"):
+        if all(name in of_sweep for of_sweep in names):
+            return name
+    problem = f"no metric {metric} in common" if metric else "different values of --metric"
+    raise ValueError(f"{' and '.join(directories)} have {problem}. Pass one of their metrics as --metric: "
+                     f"{' and '.join(', '.join(sorted(of_sweep)) for of_sweep in names)}.")
 
 
 def _check_same_evaluation(name, results):

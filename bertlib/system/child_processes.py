@@ -151,7 +151,7 @@ class Child:
         self._directory = tempfile.TemporaryDirectory(prefix="bert-outcome-")
         self._file = os.path.join(self._directory.name, "outcome.json")
         self.outcome, self.started, self.ended = None, time.monotonic(), None
-        guard = shutil.which("setpriv") if ends_with_caller and sys.platform.startswith("linux") else None
+        guard = shutil.which("setpriv") if ends_with_caller else None
         self.process = subprocess.Popen([*([guard, "--pdeathsig", "TERM", "--"] if guard else []), *command],
                                         env={**environment, VARIABLE: self._file},
                                         **{"start_new_session": True, "stdin": subprocess.DEVNULL, **options})

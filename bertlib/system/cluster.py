@@ -9,11 +9,16 @@ Kubernetes' training operators, Vertex AI and SageMaker set TF_CONFIG on each ma
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import os
 import re
 
+from bertlib.system import files
+
 _EXAMPLE = '{"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", "index": 0}}'
+# The form of TF_CONFIG, see `files.has_form`. The members of a job are a list, or a dict {"0": address, …}.
+_FORM = {"cluster": ({"*": ([str], {"*": str})}, None), "task": ({}, None)}
 # Matches "host:port". The host is a name, an IPv4 address, or "[IPv6 address]".
 _ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([^\s/\[\]:@]+)):([0-9]{1,5})")
 # Kinds of machines that train, in the order of their replicas. Replica 0 is on the chief (or master). If
@@ -67,10 +72,13 @@ def from_environment(environment=os.environ):
     text = environment.get("TF_CONFIG", "")
     try:
         config = json.loads(text) if text.strip() else {}
-        _require(isinstance(config, dict), "its content is not a JSON object")
-        jobs = {job: _addresses(job, members)
-                for job, members in _dict('"cluster"', config.get("cluster")).items()}
-        task = _dict('"task"', config.get("task"))
+        _require(files.has_form(config, _FORM), "it does not have the form of the example")
+        jobs = {job: members if isinstance(members, list) else
+                [members.get(str(number)) for number in range(len(members))]
+                for job, members in (config.get("cluster") or {}).items()}
+        for address in itertools.chain(*jobs.values()):
+            _split(address)
+        task = config.get("task") or {}
         kind = task.get("type")
         _require(not jobs.get("ps") and kind != "ps", 'it names parameter servers ("ps"), which this project '
                  "does not use. Remove them; on SageMaker, set "
@@ -91,22 +99,6 @@ def _require(condition, otherwise):
 def _shown(value):
     """Returns a wrong value as a line of text, of which an error message shows the beginning."""
     return f"{ascii(value):.60}"
-
-
-def _dict(name, value):
-    value = value or {}
-    _require(isinstance(value, dict), f"{name} is not a JSON object")
-    return value
-
-
-def _addresses(job, members):
-    """Returns the list of a job's addresses. `members` is a list, or a dict {"0": address, …}."""
-    if isinstance(members, dict):
-        members = [members.get(str(number)) for number in range(len(members))]
-    _require(isinstance(members, list), f'"{job}" is not a list of addresses')
-    for address in members:
-        _split(address)
-    return members
 
 
 def _split(address):

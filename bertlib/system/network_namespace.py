@@ -17,7 +17,6 @@ this file imports only the standard library.
 
 import contextlib
 import ctypes
-import errno
 import fcntl
 import os
 import re
@@ -193,12 +192,9 @@ def _system_call(name, *arguments):
     """Calls a function of the C library.
 
     Raises:
-      OSError: the call failed, or this system does not have the function.
+      OSError: the call failed.
     """
-    function = getattr(ctypes.CDLL(None, use_errno=True), name, None)
-    if function is None:
-        raise OSError(errno.ENOSYS, f"this system has no {name}")
-    if function(*arguments) < 0:
+    if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments) < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{name}: {os.strerror(number)}")
 

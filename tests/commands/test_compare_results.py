@@ -256,13 +256,13 @@ def write_sweep(name, settings, runs, flags=None, **described):
     Args:
       name: the new directory.
       settings: names of the values that are settings. The others are metrics.
-      runs: {name: value} for each run. A run with the value None has failed.
+      runs: {name: value} for each run. A run with the value None has failed. The last metric ranks the runs.
       flags: {flag: value}, the flags of all runs.
     """
     sweep = sweep_directory.SweepDirectory(name, "run_classifier.py", flags or {})
     added = [sweep_runs.Run({setting: str(values[setting]) for setting in settings}) for values in runs]
     pathlib.Path(name).mkdir()
-    sweep.add(added)
+    sweep.add(added, list(runs[0])[-1])
     for run, values in zip(added, runs):
         output = pathlib.Path(name, "runs", run.name)
         output.mkdir()
@@ -373,13 +373,13 @@ def test_settings_and_metrics_of_a_sweep_come_from_its_record():
     assert found["is_paired"] and found["paired_by"] == ["num_warmup_steps", "log_steps"]
     assert values_of(compare("a", "b")) == {"HasAns_f1": [3.2, 4.225]}
     sweep_directory.SweepDirectory("a").add([], "eval_mae")
-    for metric, chosen in ((None, "eval_mae"), ("HasAns_f1", "HasAns_f1"), ("eval_mae", "eval_mae")):
-        sweep_directory.SweepDirectory("b").add([], metric)
-        assert list(values_of(compare("a", "b"))) == [chosen]
+    assert ("a and b have different values of --metric. Pass one of their metrics as --metric: HasAns_f1, "
+            "eval_mae and HasAns_f1, eval_mae.") in refused("a", "b")
     assert list(values_of(compare("a", "b", metric="HasAns_f1"))) == ["HasAns_f1"]
 
     written("c", "5e-05", high, ["no", "no"])
-    assert "have the same texts, but different labels in 1 of 2 rows: in row 2" in refused("a", "c")
+    assert "have the same texts, but different labels in 1 of 2 rows: in row 2" in refused(
+        "a", "c", metric="mae")
     pathlib.Path("c/sweep.json").write_text("{}")
     assert "c/sweep.json has the format None, but this version reads the format 1." in refused("a", "c")
 
@@ -413,6 +413,7 @@ def test_tables_that_cannot_be_compared_are_refused(two):
     assert "--metric=bleu: the metrics of these predictions are eval_accuracy, eval_f1, eval_matthews." in (
         refused(a, b, metric="bleu"))
     assert "are not two directories with sweep.json" in refused(a, sweep("sweep", 1, [1, 2]))
-    assert "no matching metric in common" in refused(sweep("d", 2, [1, 2]), "sweep", metric="f1")
+    assert "d and sweep have no metric f1 in common. Pass one of their metrics" in refused(
+        sweep("d", 2, [1, 2]), "sweep", metric="f1")
     assert "only one pair of finished runs with the same settings" in refused(
         sweep("e", 2, [1, 2], failed={1}), "sweep")

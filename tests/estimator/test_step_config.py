@@ -142,10 +142,10 @@ TOKENS = dict(tokens_per_micro_batch=1000)
 
 
 @pytest.mark.parametrize("flags, message", [
-    (dict(gradient_accumulation_steps=5), "32 examples cannot be split into 5 .* Use a batch of 30 or 35 "
-     "examples.* into 4 or 8"),
+    (dict(gradient_accumulation_steps=5), "32 examples cannot be split into 5 .* Use a batch size that is "
+     "divisible by 5, or one of these numbers of micro-batches: 1, 2, 4, 8, 16, 32"),
     *((dict(num_replicas=3, gradient_accumulation_steps=count),
-       r"1 on each of 3 replicas\). Use a batch of 30 or 33 ") for count in (None, 0)),
+       r"1 on each of 3 replicas\). Use a batch size that is divisible by 3") for count in (None, 0)),
     (dict(memory_gb=2.05, recompute="auto", gradient_accumulation_steps=0), r"2\.05 GB are usable, but the "
      "setting that needs least memory, recompute=layers with micro-batches of 1, needs"),
     (dict(TOKENS, trim_padding=False), "untrimmed examples all have the same number of tokens"),

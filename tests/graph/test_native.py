@@ -199,7 +199,7 @@ def test_another_source_has_another_library(changed, machine, copying):
     assert len(machine.kept()) == (2 if changed else 1)
 
 
-@pytest.mark.parametrize("change", ["native_kernels._cpu_features = lambda: ['another']",
+@pytest.mark.parametrize("change", ["native_kernels.cpuinfo = lambda: ['flags: another']",
                                     "tf.__version__ = '2.0.0'",
                                     "native_kernels._LOOPS_OPTIONS.append('-Oslow')"])
 def test_another_machine_has_another_library(change, machine, copying):

@@ -28,11 +28,7 @@ def quoted(names):
 
 
 FORMS = {"list": repr, "tuple": lambda names: repr(tuple(names)), "set": as_set, "JSON": json.dumps,
-         "ascii": lambda names: json.dumps(names, ensure_ascii=False), "frozenset":
-         lambda names: f"frozenset({as_set(names) if names else ''})", "quotes": quoted,
-         "array": lambda names: f"array({names!r}, dtype=object)",
-         "Index": lambda names: f"Index({names!r}, dtype='object')",
-         "deque": lambda names: f"deque({names!r})",
+         "ascii": lambda names: json.dumps(names, ensure_ascii=False), "quotes": quoted,
          "Python 2": lambda names: f"[{', '.join(f'u{name!r}' for name in names)}]",
          "NumPy": lambda names: str(np.array(names, object)).replace("\\\\", "\\\\")}
 BARE = {"plain": SEPARATOR.join, "braces": lambda names: "{" + ",".join(names) + "}",
@@ -41,7 +37,6 @@ BITS = {"list": repr, "spaces": lambda bits: f"[{' '.join(map(str, bits))}]",
         "floats": lambda bits: str(np.array(bits, float)), "bools": lambda bits: str(np.array(bits, bool)),
         "JSON": lambda bits: json.dumps(list(map(bool, bits))),
         "plain": lambda bits: "|".join(map(str, bits)),
-        "tensor": lambda bits: f"tensor({list(map(float, bits))}, device='cuda:0')",
         "NumPy 2": lambda bits: str([f"np.int64({bit})" for bit in bits]).replace("'", "")}
 
 
@@ -125,6 +120,9 @@ def test_known_labels_keep_their_brackets_quotes_and_digits(tmp_path):
     (["[[0 1 0]]", "[[1 0 0]]"], 2, "nested or not complete"),
     (["{'good': 1, 'fun': 0}", "{}"], 2, "nested or not complete"),
     (["c('good', 'fun')", "good"], 2, "begins like a list"),
+    (["array(['good'], dtype=object)", "good"], 2, "begins like a list"),
+    (["frozenset({'good'})", "frozenset()"], 2, "begins like a list"),
+    (["tensor([0., 1.])", "tensor([1., 1.])"], 2, "begins like a list"),
     (["good", "[0 1 0 ... 0 1 0]"], 3, "is shortened"), (["good", "['fun', None]"], 3, "a missing value"),
     (["['good, very', 'fun']", "['fun']"], 2, "the label 'good, very' contains ','"),
     (['"good, very",fun', "fun"], 2, "the label 'good, very' contains ','"),

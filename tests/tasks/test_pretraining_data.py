@@ -19,7 +19,7 @@ import pytest
 from test_tokenization import released_vocab
 
 from bertlib.data import record_files
-from bertlib.data.corpus import find_input_files, make_blocks, read_documents, survey
+from bertlib.data.corpus import find_input_files, make_blocks, merge_surveys, read_documents, survey_file
 from bertlib.tasks.pretraining import pretraining_stream
 from bertlib.tasks.pretraining.pretraining_data import Recipe
 import create_pretraining_data
@@ -390,7 +390,7 @@ def test_other_settings_input_or_files_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("change, complaint", [
-    (None, "is damaged: .* Remove this file"), ({"sizes": [-1]}, "is damaged"),
+    (None, "is damaged: .* Remove this file"), ({"sizes": ["1"]}, "is damaged"),
     ({"files": ["other"]}, "is the complete or unfinished output of another run: .*files were other.*remove"),
     ({"blocks": 3}, "the number of blocks was 3 and is now 1"),
     ({"blocks": 10**30, "blocks_done": 10**30}, "and is now 1")])
@@ -423,7 +423,7 @@ def test_documents(tmp_path, text, suffix):
 def test_a_file_ends_a_document_in_the_stream(tmp_path):
     paths = [write(tmp_path / name, [[word]]) for name, word in (("a", "one"), ("b", "two"))]
     tokenizer = tokenizer_of([["one two"]])
-    assert survey(paths, tokenizer)[:2] == (2, 2)
+    assert merge_surveys(paths, [survey_file(path, tokenizer) for path in paths])[:2] == (2, 2)
     # In memory, as in the published code, only a blank line ends a document.
     assert plain_pretraining.read_documents(paths, tokenizer) == [[["one"], ["two"]]]
     settings = 8, 20, 0, 0.1, 1

@@ -301,9 +301,9 @@ def _write_locked(input_files, output_files, tokenizer, recipe, num_workers, tok
     """Does the work of `write_training_data`. The caller has already locked the output files."""
     if cluster:
         surveys = cluster.survey(input_files, tokenizer, files.resolve_links(output_files[0]))
-        text = corpus.merge_surveys(input_files, surveys)
     else:
-        text = corpus.survey(input_files, tokenizer)
+        surveys = [corpus.survey_file(path, tokenizer) for path in input_files]
+    text = corpus.merge_surveys(input_files, surveys)
     if recipe.next_sentence and text.documents == 1:
         raise ValueError(f"{', '.join(input_files)}: the input has only one document, so a random next "
                          "sentence cannot be taken from another document. Put blank lines between documents, "
@@ -426,7 +426,7 @@ class _Output:
         """
         with contextlib.suppress(ValueError):
             stored = files.read_json_object(self._manifest_path)
-            if record_manifests.has_form(stored):
+            if files.has_form(stored, record_manifests.FORM):
                 return stored
         raise ValueError(f"{self._manifest_path} is damaged: it does not have the form of a manifest. "
                          "Remove this file to write all output files again, or name other output files.")
