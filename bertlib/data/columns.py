@@ -379,38 +379,47 @@ class TextFile:
             yield from self._rows()
 
     def _rows(self):
-        table = self._table
-        rows, without_texts = _drop_last_blanks(table), []
+        rows = _drop_last_blanks(self._table)
+        return self._lists(rows) if self._table.delimiter else self._objects(rows)
+
+    def _objects(self, rows):
+        """Yields the `TextRow`s of JSON Lines."""
+        without_texts = []
         for line, row in rows:
             if isinstance(row, RowError):
-                if table.delimiter and row.kind != "blank line":
-                    is_guessed = "quote" in row.kind and self._reader.delimiter is None
-                    raise RowError(line, f"{row.problem}{_OTHER_DELIMITER * is_guessed} Line {line} "
-                                   "determines the columns, so --skip_bad_lines=true cannot leave it out. "
-                                   f"Correct line {line}.")
                 yield TextRow(line, None, bad=row)
-            elif isinstance(row, dict):
-                found = self._read_object(line, row)
-                if self.place is None:
-                    # If no row has the columns, their names are wrong: one error, and not one for each row.
-                    without_texts.append(found)
-                    continue
-                yield from without_texts
-                without_texts.clear()
-                yield found
-            else:
-                head = [(line, row), *itertools.islice(rows, self._ahead)]
+                continue
+            found = self._read_object(line, row)
+            if self.place is None:
+                # If no row has the columns, their names are wrong: one error, and not one for each row.
+                without_texts.append(found)
+                continue
+            yield from without_texts
+            without_texts.clear()
+            yield found
+        if without_texts:
+            raise RowError(without_texts[0].line, without_texts[0].problem)
+
+    def _lists(self, rows):
+        """Yields the `TextRow`s of separated values."""
+        table, reader = self._table, self._reader
+        for line, row in rows:
+            if isinstance(row, list):
                 break
+            if row.kind != "blank line":
+                is_guessed = "quote" in row.kind and reader.delimiter is None
+                raise RowError(line, f"{row.problem}{_OTHER_DELIMITER * is_guessed} Line {line} "
+                               "determines the columns, so --skip_bad_lines=true cannot leave it out. "
+                               f"Correct line {line}.")
+            yield TextRow(line, None, bad=row)
         else:
-            if without_texts:
-                raise RowError(without_texts[0].line, without_texts[0].problem)
             return
-        has_header = self._find_columns(table, head)
-        if table.delimiter == ";" and self._reader.delimiter is None and not (
-                table.is_declared or self._reader.is_quiet):
+        head = [(line, row), *itertools.islice(rows, self._ahead)]
+        has_header = self._find_columns(head)
+        if table.delimiter == ";" and reader.delimiter is None and not (table.is_declared or reader.is_quiet):
             logging.info("%s: the first row has semicolons and no commas, so columns are separated by "
                          "semicolons.", self.path)
-        is_checked = self._reader.is_quiet or tables.is_utf8(self._reader.encoding)
+        is_checked = reader.is_quiet or tables.is_utf8(reader.encoding)
         for line, row in itertools.chain(head[has_header:], rows):
             if isinstance(row, RowError):
                 yield TextRow(line, None, bad=row)
@@ -435,11 +444,10 @@ class TextFile:
 
     # --- The first row
 
-    def _find_columns(self, table, head):
+    def _find_columns(self, head):
         """Finds the columns from the first rows of a file. Returns whether the first row is a header row.
 
         Args:
-          table: the `tables.Table`.
           head: list of (line number, row) of the first rows.
 
         Raises:
@@ -448,7 +456,7 @@ class TextFile:
         line, first = head[0]
         others = [row for _, row in head[1:] if isinstance(row, list)]
         names = [name.strip() for name in first]
-        self.place = ColumnIndex(line, names, False, len(first), table.delimiter)
+        self.place = ColumnIndex(line, names, False, len(first), self._table.delimiter)
         has_header = self._has_header(line, first, others)
         if not has_header:
             self.place = self.place._replace(names=None)

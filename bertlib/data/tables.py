@@ -478,8 +478,7 @@ class Table:
             format tsv, values are always separated by tabs.
           encoding: see `read_lines`. JSON Lines is always UTF-8 (RFC 8259).
         """
-        # A row whose first line has another number than the row: the line, and the difference.
-        self._lines, self._differences = array.array("q"), array.array("q")
+        self._lines = array.array("q")  # the number of the first line of each row that was read
         marks = []  # filled when the first line is read
         lines = read_lines(stream, None if input_format == "jsonl" else encoding, marks)
         self.is_declared = False
@@ -511,17 +510,15 @@ class Table:
         return "\t" if found[2] == "\\t" else found[2], lines
 
     def __iter__(self):
-        for number, (line, row) in enumerate(self._rows, 1):
-            if line - number != (self._differences or [0])[-1]:
-                self._lines.append(line)
-                self._differences.append(line - number)
+        for line, row in self._rows:
+            self._lines.append(line)
             yield line, row
 
     def row_of(self, line):
         """Returns the number of a row in a spreadsheet program, which counts a field of several lines as one
         row. Returns None if this number is the number of the line, an int."""
-        place = bisect.bisect(self._lines, line)
-        return line - self._differences[place - 1] if place else None
+        row = bisect.bisect(self._lines, line)
+        return None if row == line else row
 
 
 def row_in_words(row):

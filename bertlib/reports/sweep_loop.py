@@ -147,13 +147,10 @@ def _write_results(sweep, directory):
 
 
 def _log(sweep, directory, each, left):
-    """Logs the result of a run with a warning about it, its rank, and the remaining time."""
+    """Logs the result of a run with a warning about it, and the remaining time."""
     ended = directory.ended_runs()
-    value, result = each.value(sweep.metric), each.status
-    if value is not None:
-        ranked = sweep_runs.by_rank(ended, sweep.metric)
-        rank = sweep_runs.ranks(ranked, sweep.metric)[value]
-        result = f"{sweep.metric} {value:.6g}, rank {rank} of {len(ranked)}"
+    value = each.value(sweep.metric)
+    result = each.status if value is None else f"{sweep.metric} {value:.6g}"
     result += f". {each.message}" if each.message else "."
     times = [other.seconds for other in ended if other.status == sweep_runs.DONE]
     rest = f" {terminal.counted(left, 'run')} to go"
