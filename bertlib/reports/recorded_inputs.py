@@ -48,7 +48,7 @@ def fingerprint(path, flag):
         return fingerprints.hash_bytes(files.read_bytes(path))
     if flag:
         return vocabularies.hash_vocabulary(path, flag)
-    return fingerprints.hash_files([path])["fingerprint"]
+    return fingerprints.hash_file(path)
 
 
 # --- Several trainings -----------------------------------------------------------------------------------

@@ -232,8 +232,7 @@ def _is_overwritten(name, original, repeated, lines):
         features = re.sub(r"test_(eval_results|results|predictions)(.*)\.[a-z]+", r"predict\2.tf_record",
                           name)
         paths = [os.path.join(directory, features) for directory in (original, repeated)]
-        return all(map(files.exists, paths)) and len(
-            {fingerprints.hash_files([path])["fingerprint"] for path in paths}) == 2
+        return all(map(files.exists, paths)) and len(set(map(fingerprints.hash_file, paths))) == 2
     stem = "eval_results"
     if name.startswith("eval_"):
         stem = os.path.splitext(name)[0].replace("eval_predictions", stem)

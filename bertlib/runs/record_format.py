@@ -76,7 +76,7 @@ def _hash_vocabulary_of_format_1(path, flag):
     if not path or not files.exists(path) or files.is_directory(path):
         return None
     try:
-        return (fingerprints.hash_files([path])["fingerprint"] if flag == "spm_model_file"
+        return (fingerprints.hash_file(path) if flag == "spm_model_file"
                 else fingerprints.hash_texts(tokenization.load_vocab(path)))
     except (ValueError, OSError):
         return None

@@ -55,12 +55,12 @@ def hash_weights(model):
     Only the index file of the checkpoint is read. It contains the checksum of each tensor, so it changes if
     the weights change.
     """
-    return fingerprints.hash_files([f"{model.checkpoint}.index"])["fingerprint"]
+    return fingerprints.hash_file(f"{model.checkpoint}.index")
 
 
 def hash_directory(directory):
     """Returns the fingerprints of the files in an export, {name: str}."""
-    return {name: fingerprints.hash_files([os.path.join(directory, name)])["fingerprint"]
+    return {name: fingerprints.hash_file(os.path.join(directory, name))
             for name in sorted(os.listdir(directory)) if name != DESCRIPTION}
 
 
@@ -68,7 +68,7 @@ def hash_files(directory):
     """Returns {name of a file: its fingerprint} for the files that describe the model and its tokenizer."""
     names = (*file_names.NAMES, file_names.RECORD, DESCRIPTION)
     paths = {name: os.path.join(directory, name) for name in names}
-    return {name: fingerprints.hash_files([path])["fingerprint"] for name, path in paths.items()
+    return {name: fingerprints.hash_file(path) for name, path in paths.items()
             if files.exists(path)}
 
 

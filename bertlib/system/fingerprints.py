@@ -50,6 +50,11 @@ def hash_texts(texts):
     return digest.hexdigest()
 
 
+def hash_file(path):
+    """Returns the fingerprint of a file of any size; see `hash_files`."""
+    return hash_files([path])["fingerprint"]
+
+
 def hash_files(paths):
     """Returns a dict with the number of the files, their total size in bytes, and their fingerprint.
 
