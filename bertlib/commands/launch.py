@@ -30,11 +30,12 @@ def keep_freed_memory():
 
     A command calls this function when TensorFlow is imported: without TensorFlow, it needs little memory. The
     next step needs the same memory again. Returning this memory to the system, and clearing it when it is
-    allocated again, takes time. This function does nothing if an environment variable MALLOC_… is set.
+    allocated again, takes time. This function does nothing outside of Linux with glibc, or if an environment
+    variable MALLOC_… is set.
     """
-    if any(name.startswith("MALLOC_") for name in os.environ):
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None or any(name.startswith("MALLOC_") for name in os.environ):
         return
-    mallopt = ctypes.CDLL(None).mallopt
     for parameter, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, 2**31 - 1), (_M_TOP_PAD, 2**26)):
         mallopt(parameter, value)
     if replica_group.is_replica():

@@ -176,13 +176,13 @@ def _value_parser(command, arguments, own):
       arguments: list of str, the arguments of the training command.
     """
     def parse(name, text):
-        if name not in command.names or name in _DIRECTORIES:
-            raise ValueError(f"the training command has no flag --{name} that a sweep can change. "
-                             "docs/reference/flags.md lists the flags.")
         if name in own:
             raise ValueError(f"the training command already has --{name}={own[name]}. Remove the flag from "
                              "the training command or from --grid.")
-        return command.parse([*arguments, f"--{name}={text}"])[name]
+        values = command.parse([*arguments, f"--{name}={text}"])
+        if name not in values or name in _DIRECTORIES:
+            raise ValueError(f"the runs of a sweep cannot differ in --{name}. Remove it from --grid.")
+        return values[name]
 
     return parse
 

@@ -144,9 +144,12 @@ def _digest(compiler):
 
 
 def cpuinfo():
-    """Returns the lines in which Linux describes the CPUs."""
-    with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as reader:
-        return reader.readlines()
+    """Returns the lines in which Linux describes the CPUs. On other systems, the list is empty."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as reader:
+            return reader.readlines()
+    except OSError:
+        return []
 
 
 def _reason(error):

@@ -25,6 +25,10 @@ _CHUNK_BYTES = 2**20
 _CHECK_IN_BROWSER = "in a browser to see whether the file has moved."
 _KEPT = " The received bytes are kept."
 _MAX_MESSAGE_LENGTH = 200  # a message quotes at most this number of characters from a server's text
+# A zip is refused as a zip bomb if its unpacked content has more than 2**20 bytes and is more than 100 times
+# as large as the zip, or if it has more than 10,000 files. The unpacked content of the published zips is at
+# most 10 times as large as the zip.
+_MAX_COMPRESSION_RATIO, _SMALL_FILE_BYTES, _MAX_FILES = 100, 2**20, 10_000
 # Errors that Python raises for a zip that is damaged or not supported. FileExistsError, NotADirectoryError
 # and IsADirectoryError are raised if a name in the zip means both a file and a folder.
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError,
@@ -286,8 +290,8 @@ def unpack(archive, directory, expected):
       expected: names of files, at least one.
 
     Raises:
-      DamagedError: the archive is not a zip, a checksum differs, or an expected file is missing. All unpacked
-        files are removed.
+      DamagedError: the archive is not a zip, a checksum differs, an expected file is missing, or the zip has
+        too many files or too large ones. All unpacked files are removed.
       OSError: the files cannot be written.
     """
     partial = f"{directory}.partial"
@@ -307,7 +311,7 @@ def _extract(archive, target, expected):
             infos = zipped.infolist()
             if any(info.header_offset < 0 for info in infos):
                 raise zipfile.BadZipFile("its beginning is missing")
-            check_free_space(target, sum(info.file_size for info in infos))
+            _check_size(archive, target, [info.file_size for info in infos])
             zipped.extractall(target)
     except _ZIP_ERRORS as error:
         raise DamagedError(f"{archive} is damaged, or is not a zip: {error}.") from error
@@ -317,3 +321,13 @@ def _extract(archive, target, expected):
             return folder
     raise DamagedError(f"{archive}: no folder in this zip contains all of {', '.join(expected)}. The zip "
                        f"contains {', '.join(sorted(zipped.namelist())[:10]) or 'nothing'}.")
+
+
+def _check_size(archive, target, sizes):
+    """Raises an error if files of these sizes are too many or too large for the archive or for the disk."""
+    total, size = sum(sizes), os.path.getsize(archive)
+    if len(sizes) > _MAX_FILES or total > max(_SMALL_FILE_BYTES, _MAX_COMPRESSION_RATIO * size):
+        raise DamagedError(f"{archive}: the zip has {size:,} bytes, but its content has {total:,} bytes in "
+                           f"{len(sizes):,} files. No published zip has such a high ratio or so many files, "
+                           "so the zip was not unpacked.")
+    check_free_space(target, total)

@@ -66,7 +66,7 @@ def _map_in_processes(function, items, num_workers, chunk_size):
 
 def available_cores():
     """Returns the number of CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def share_of_cores(num_processes):

@@ -53,7 +53,9 @@ def test_two_jobs_train_as_the_command_alone(run_script, command, tmp_path):
     (["--grid=seed=0,00"], "the value 00 occurs twice"),
     (["--grid=learning_rate=-1"], "must be a number above 0"),
     (["--grid=task_name=cola"], "already has --task_name"),
-    (["--grid=no_such_flag=0"], "has no flag --no_such_flag that a sweep can change"),
+    (["--grid=learning_rat=0"], "Unknown command line flag 'learning_rat'. Did you mean: learning_rate"),
+    (["--grid=output_dir=a,b"], "runs of a sweep cannot differ in --output_dir"),
+    (["--grid=verbosity=0,1"], "runs of a sweep cannot differ in --verbosity"),
     (["--grid=seed=0", "--output_dir=a"], "--output_dir=a: all runs would write")])
 def test_a_wrong_grid_is_refused_before_anything_is_written(values, message, run_script, command, tmp_path):
     grid, *more = values

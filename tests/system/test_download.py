@@ -243,13 +243,15 @@ def test_a_link_in_a_zip_becomes_a_plain_file(tmp_path):
 
 @pytest.mark.parametrize(("data", "says"), [
     (zip_of({"a.json": b"a", "b.txt": b"b", "c": b"", "c/d": b""}), "is damaged, or is not a zip: .*/c"),
+    (zip_of({"a.json": b"a", "b.txt": b"b", "zeros": bytes(20_000_000)}), "its content has 20,000,002 bytes"),
+    (zip_of({"a.json": b"a", "b.txt": b"b", **{f"{n}": b"" for n in range(10_000)}}), "in 10,002 files"),
     (zip_of({"x/a.json": b"a", "y/b.txt": b"b"}), "no folder in this zip contains all of a.json, b.txt. The "
                                                   "zip contains x"),
     (zip_of({"a.json": b"a", "b.txt": b""}), "no folder in this zip contains all of"),
     (zip_of(MODEL)[20:], "is damaged, or is not a zip"),
     (damaged(stored()), "Bad CRC-32 for file 'b.txt'"),
     (b"no zip", "is damaged, or is not a zip: File is not a zip file"),
-], ids=["folder", "lacks", "empty", "beheaded", "checksum", "other"])
+], ids=["folder", "bomb", "many", "lacks", "empty", "beheaded", "checksum", "other"])
 def test_zips_that_are_damaged_leave_nothing(tmp_path, data, says):
     with pytest.raises(http_download.DamagedError, match=says):
         unpack(tmp_path, data)
