@@ -102,7 +102,9 @@ def main(_):
         driver.run(task)
         return
     with task_module.name_line_in_errors(settings):
-        driver.run(classification_task.Classification(settings))
+        classification = classification_task.Classification(settings)
+        driver.run(classification)
+        classification.raise_failure()
 
 
 if __name__ == "__main__":

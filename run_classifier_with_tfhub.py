@@ -86,7 +86,9 @@ def main(_):
     devices.log_devices()
     settings = common_flags.read_settings()
     with task_module.name_line_in_errors(settings):
-        driver.run(hub_classification.HubClassification(settings))
+        classification = hub_classification.HubClassification(settings)
+        driver.run(classification)
+        classification.raise_failure()
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ from bertlib.runs import (
     model_config,
     model_files,
     output_directory,
-    registry,
     tokenizer_files,
 )
 from bertlib.system import files
@@ -143,12 +142,12 @@ def read_config(settings, source):
                         "the output layer of the published masked LM uses the word embeddings.")
     model_config.refuse_problems(path, problems)
     check_config(source, path, content)
-    kind = head_labels.kind_from_config(content)
+    target = head_labels.target_of_config(content)
     # The settings below describe a head. A setting is kept only if the model of --input has a head to which
     # the setting applies.
     is_meaningful = {"id2label": head_labels.label_names(content, path) is not None,
-                     "architectures": kind is not None and not registry.find_target(kind).problem_type,
-                     "problem_type": kind is not None and registry.find_target(kind).problem_type is not None}
+                     "architectures": target is not None and not target.problem_type,
+                     "problem_type": target is not None and target.problem_type is not None}
     for name, is_kept in is_meaningful.items():
         if not is_kept or "output_bias" not in source.shapes:
             content.pop(name, None)
@@ -291,7 +290,7 @@ def hugging_face_config(config, source, names):
     activation = (config["hidden_act"] or "").lower()
     architecture = next(name for name, head in _ARCHITECTURES.items() if set(head) <= set(names))
     head = head_labels.read_head(source)
-    target = registry.find_target(head.kind) if head and head.kind else None
+    target = head and head.target
     if target and not target.variables:  # these targets share the names of their variables
         architecture = target.architecture
     translated = {**config, "architectures": [architecture],

@@ -34,8 +34,8 @@ MODELS = {
                   intermediate_size=4096, type_vocab_size=2),
 }
 MODELS |= {f"{size}-cased": dict(MODELS[size], vocab_size=28996) for size in ("base", "large")}
-# {value of --task: target}.
-TASKS = {target.planned: target for target in registry.find_targets() if target.planned}
+# {value of --task: name of its target}.
+TASKS = {"classifier": "classification", "ner": "tagging", "squad": "questions", "swag": "multiple_choice"}
 
 
 ENTRIES = entries.section("Model", None, [
@@ -165,7 +165,7 @@ def usable_memory(settings):
 
 def task_model(config, task):
     """Returns the `training_plan.TrainableModel` of a task, one of the keys of `TASKS`."""
-    planned, fields = TASKS[task].planned_model()
+    planned, fields = registry.find_target(TASKS[task]).planned_model()
     return training_plan.TrainableModel(config, planned, fields, lambda task_head: head.model_fn_builder(
         task_head, config, None, 5e-5, 100, 10))
 

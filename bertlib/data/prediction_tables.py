@@ -11,27 +11,23 @@ class Table(NamedTuple):
 
     Attributes:
       path: path of the file.
-      target: the target, see `bertlib.tasks.target`.
+      target: the target of the model, see `bertlib.tasks.target`.
       record: dict, the description of the model, such as the content of its run.json.
-      labels: list of str, in the order of the model's outputs; empty if the task has no labels.
       rows: list of {column: text}. In a table of JSON Lines, a value may also be a number or a list.
-      separator: the text between the labels of a row that has several labels.
     """
 
     path: str
     target: Any
     record: Any
-    labels: Any
     rows: list
-    separator: str
 
     def label_ids(self, name):
-        """Returns the labels in a column as indices into `labels`, an int array [number of rows].
+        """Returns the labels in a column as indices into the target's labels, an int array [number of rows].
 
         Raises:
           ValueError: a value is not one of the labels.
         """
-        known = {label: index for index, label in enumerate(self.labels)}
+        known = {label: index for index, label in enumerate(self.target.labels)}
         found = np.array([known.get(str(row[name]), -1) for row in self.rows])
         if (found < 0).any():
             number = int(np.argmax(found < 0))

@@ -38,19 +38,21 @@ def compare(target, official, labels, outputs, answers):
     Returns:
       {"baselines": {name: {metric: value}}, "intervals": {metric: [low, high]}}.
     """
-    constant = np.broadcast_to(_constant_answer(target, labels), labels.shape)
+    name, constant = _constant_answer(target, labels)
+    answers = {name: np.broadcast_to(constant, labels.shape), **answers}
     functions = target.functions(labels, outputs)
-    return {"baselines": {name: _evaluate(target, labels, found)
-                          for name, found in {target.constant_answer: constant, **answers}.items()},
+    return {"baselines": {name: _evaluate(target, labels, found) for name, found in answers.items()},
             "intervals": intervals.of_metrics({metric: functions[metric] for metric in official},
                                               len(labels))}
 
 
 def _constant_answer(target, labels):
+    """Returns the name of the baseline with the same answer for all examples, and this answer."""
     if target.is_score:
-        return labels.mean()
+        return "mean_score", labels.mean()
     answers, counts = np.unique(labels, axis=0, return_counts=True)
-    return answers[counts.argmax()]
+    name = "most_frequent_labels" if target.is_multilabel else "most_frequent_label"
+    return name, answers[counts.argmax()]
 
 
 def _evaluate(target, labels, answers):

@@ -22,7 +22,7 @@ def write_report(path, facts, rows):
     is_right = np.array([row.is_right for row in rows], float)
     wrong = sorted((row for row in rows if not row.is_right),
                    key=lambda row: -row.probabilities[row.prediction])
-    report_sections.write_report(
+    report_sections.write_sections(
         path, facts, len(rows), "questions", {"right": len(rows) - len(wrong), "wrong": len(wrong)},
         _endings_section(rows),
         report_sections.errors_section(

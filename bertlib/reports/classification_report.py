@@ -56,7 +56,7 @@ def _report_labels(path, facts, rows, labels, threshold):
                                        paragraph("The whole matrix is in eval_results.json.")))
         heading, measure = "Most confident errors", "accuracy"
         order = "The errors with the highest probability of the wrong label come first."
-    report_sections.write_report(
+    report_sections.write_sections(
         path, facts, len(rows), "examples", {"right": len(rows) - len(wrong), "wrong": len(wrong)},
         labels_section("Labels", {label: scores[label] for label in labels}, "label", *notes), *parts,
         report_sections.errors_section(heading, order, wrong,
@@ -205,7 +205,7 @@ def _report_scores(path, facts, rows):
         parts.append(section("Predictions and labels", note, report_page.chart(svg)))
     # An error that is not a number comes first.
     worst = sorted(range(len(rows)), key=lambda index: (math.isfinite(errors[index]), -errors[index]))
-    report_sections.write_report(
+    report_sections.write_sections(
         path, facts, len(rows), "examples", {}, *parts,
         report_sections.errors_section(
             "Largest errors", "The largest errors come first.", worst, lambda index: _article(

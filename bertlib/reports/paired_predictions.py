@@ -65,13 +65,11 @@ def _read_table(path, record):
         if missing := [name for name in ("label", "prediction") if name not in row]:
             raise ValueError(f"{path} is not a table of predictions: the column {missing[0]!r} is missing in "
                              f"row {number}.")
-    target = registry.find_target(record["task_type"])
-    unlabelled = [row["label"] in ("", None, []) for row in rows]
-    if (all if target.may_lack_label(rows[0]) else any)(unlabelled):
+    if all(row["label"] in ("", None, []) for row in rows):
         raise ValueError(f"{path}: rows without a label cannot be compared. Use a table of an evaluation.")
-    labels = list(map(prediction_files.remove_apostrophe, record["labels"] or ()))
-    separator = target.answer_separator or record["settings"].get("label_separator", ",")
-    return Table(path, target, record, labels, rows, separator)
+    labels = record["labels"] and list(map(prediction_files.remove_apostrophe, record["labels"]))
+    return Table(path, registry.find_target(record["task_type"]).with_labels(labels, record["settings"].get),
+                 record, rows)
 
 
 def read_rows(path):
@@ -125,7 +123,7 @@ def check_pairs(first, second):
     Raises:
       ValueError: the tables differ. The message names the first row that differs.
     """
-    if first.target != second.target:
+    if first.target.name != second.target.name:
         raise ValueError(f"{first.path} belongs to a task of the type {first.target.name}, and {second.path} "
                          f"to a task of the type {second.target.name}. Only predictions of one type can be "
                          "compared.")
@@ -173,11 +171,11 @@ def _plain(value, table, is_label):
     Texts such as "1" and "01" differ. Only scores are compared as numbers: the text "1" from CSV must equal
     the number 1.0 from JSON Lines. Several labels of an example may be in any order.
     """
-    text = table.target.compared_label(value, table) if is_label else None
+    text = table.target.compared_label(value) if is_label else None
     if text is not None:
         return text
     if isinstance(value, list):
-        return table.separator.join(map(str, value))
+        return table.target.separator.join(map(str, value))
     return "" if value is None else str(value)
 
 
@@ -237,8 +235,8 @@ def _choose_metrics(metric, scored, tables_):
         raise ValueError(f"--metric={metric}: the metrics of these predictions are "
                          f"{', '.join(scored.metrics)}. Other metrics cannot be computed from a table of "
                          "predictions.")
-    reasons = {name: explain_difference(name, [table.target.describe_metric(name, table.labels)
-                                               for table in tables_]) for name in names}
+    reasons = {name: explain_difference(name, [table.target.describe_metric(name) for table in tables_])
+               for name in names}
     refused = {name: reason for name, reason in reasons.items() if reason}
     if metric is not None and refused:
         raise ValueError(f"--metric={metric}: this metric cannot be compared: {', '.join(refused.values())}.")

@@ -144,8 +144,8 @@ def _check_same_evaluation(name, results):
                          "data.")
     if all(record.get("labels") for record in records):
         reason = paired_predictions.explain_difference(name, [
-            registry.find_target(record["task_type"]).describe_metric(name, record["labels"])
-            for record in records])
+            registry.find_target(record["task_type"]).with_labels(
+                record["labels"], record["settings"].get).describe_metric(name) for record in records])
         if reason:
             raise ValueError(f"The sweeps cannot be compared by this metric: {reason}. Pass another "
                              "--metric.")

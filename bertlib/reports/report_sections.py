@@ -41,7 +41,7 @@ class Facts(NamedTuple):
     shown: dict[str, str] = {}
 
 
-def write_report(path, facts, total, noun, counts, *parts, notes=(), functions=None):
+def write_sections(path, facts, total, noun, counts, *parts, notes=(), functions=None):
     """Writes a report. It begins with the official metrics and ends with the training.
 
     Args:

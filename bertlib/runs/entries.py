@@ -15,9 +15,12 @@ from absl import flags
 # Classes of flags. Each of the following comments describes the settings of one class. The class decides
 # whether run.json records a flag. It also decides whether a later command inherits the recorded value or
 # refuses a different value; see `recorded_flags.inherit`.
-INPUT = "input"  # the input files, their formats, and how the model's outputs are converted to answers
+#
+# How rows become inputs of the model, and outputs become answers. A training with another value has other
+# weights, but a trained model may be used with another value. Examples: --max_seq_length, --label_all_pieces
+INPUT = "input"
 TASK = "task"  # settings that determine the kind of the model's answers
-WEIGHTS = "weights"  # settings that change the trained weights
+WEIGHTS = "weights"  # settings that change the trained weights, and that a later command must not change
 SPEED = "speed"  # settings that change the phases or the speed of a run; the weights differ only by rounding
 MACHINE = "machine"  # paths, processes and log messages, which may differ between the machines of a run
 CLASSES = (INPUT, TASK, WEIGHTS, SPEED, MACHINE)

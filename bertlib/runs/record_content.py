@@ -72,8 +72,8 @@ class Description(NamedTuple):
       tokenizer: the tokenizer; None if the run reads no text.
       vocabulary: the fingerprint of the vocabulary if the run reads no text.
       inputs: the data files that a training reads, {name of a flag: list of paths}.
-      train_data: see `split_data.describe`; None if the run does not train.
-      dev_data: see `split_data.describe`; None if the run evaluates nothing.
+      train_data: see `split_data.data_fields`; None if the run does not train.
+      dev_data: see `split_data.data_fields`; None if the run evaluates nothing.
       dev_rows: see `dev_split.DevRows`.
       task_module: see `task_module.load`.
       trim_padding: whether batches of the training are trimmed.

@@ -109,8 +109,8 @@ def find_problem(record):
         found = find_entries(name, target, record.get("command"))
         if found and not any(entry.accepts(value) for entry in found):
             return _describe_problem(f"settings.{name}", value, found[0].words)
-    if target.has_labels != bool(record["labels"]):
-        words = "a list of texts" if target.has_labels else "null"
+    if (target.labels is not None) != bool(record["labels"]):
+        words = "null" if target.labels is None else "a list of texts"
         return _describe_problem("labels", record["labels"], f"{words}, since the model is for {target.name}")
     return None
 

@@ -48,7 +48,7 @@ class TrainedModel(NamedTuple):
     @property
     def target(self):
         """What the model predicts, see `bertlib.tasks.target`."""
-        return registry.find_target(self.record["task_type"]).of_model(self)
+        return registry.find_target(self.record["task_type"]).with_labels(self.labels, self.setting)
 
     @property
     def task(self):

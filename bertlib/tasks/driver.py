@@ -48,7 +48,7 @@ def run(task):
     task.make_data()
     settings.freeze()
     trainable = _create_trainable(task, starting_checkpoint, num_train_steps)
-    record = run_record.RunRecord(settings, num_train_steps, last_step, _describe(task, inputs, trainable))
+    record = run_record.RunRecord(settings, num_train_steps, last_step, _description(task, inputs, trainable))
     record.compare()
     exports = settings.get("do_export")
     if exports:
@@ -73,8 +73,6 @@ def run(task):
         phases.evaluate_and_predict()
         if exports and is_first:
             export_model.export_run(settings)
-    if task.failure:
-        raise task.failure
 
 
 def _create_trainable(task, starting_checkpoint, num_train_steps):
@@ -96,7 +94,7 @@ def _create_trainable(task, starting_checkpoint, num_train_steps):
                                         trims_padding=task.trims_padding(is_training=True))
 
 
-def _describe(task, inputs, trainable):
+def _description(task, inputs, trainable):
     """Returns the `record_content.Description` of a run.
 
     Args:
@@ -107,7 +105,7 @@ def _describe(task, inputs, trainable):
     return record_content.Description(
         command=task.command, config=task.encoder or task.config, tokenizer=task.tokenizer,
         task_type=task.target.name, inputs=inputs if task.settings.do_train else {},
-        trim_padding=trainable.trims_padding, **task.describe())
+        trim_padding=trainable.trims_padding, **task.record_fields())
 
 
 def _list_overwritten_files(task):

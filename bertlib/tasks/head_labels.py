@@ -1,5 +1,5 @@
 """Compares the head in a checkpoint with the head of the task. The head in the checkpoint is used only if
-both heads are of the same kind and have the same labels."""
+both heads have the same target and the same labels."""
 
 import os
 from typing import NamedTuple
@@ -10,23 +10,24 @@ from bertlib.checkpoints import checkpoint_formats
 from bertlib.runs import file_names, model_config, registry
 from bertlib.runs.output_directory import OutputDirectory, is_training_checkpoint
 from bertlib.system import files
+from bertlib.tasks.target import Target
 
 # Names of the variables of the linear layer that several targets share, and of a CRF.
 _LINEAR, CRF = ("output_weights", "output_bias"), "crf/transitions"
 
 
 class HeadDescription(NamedTuple):
-    """The kind and the labels of the head in a checkpoint.
+    """The target and the labels of the head in a checkpoint.
 
     Attributes:
-      kind: name of the target, see `bertlib.tasks.target`; None if it is unknown.
+      target: the target, see `bertlib.tasks.target`, without labels; None if it is unknown.
       labels: list of str; None if the labels are unknown or the head has no labels.
       outputs: number of outputs; None if it is unknown.
       crf: whether the head has a CRF.
-      source: path of the file that contains the kind and the labels, or None.
+      source: path of the file that contains the target and the labels, or None.
     """
 
-    kind: str | None
+    target: Target | None
     labels: list | None = None
     outputs: int | None = None
     crf: bool = False
@@ -63,36 +64,37 @@ def label_names(config, path):
     return None if names == [f"LABEL_{index}" for index in range(len(names))] else names
 
 
-def kind_from_config(config):
-    """Returns the kind of head according to a Hugging Face configuration (a dict); None if the configuration
-    does not contain the kind."""
+def target_of_config(config):
+    """Returns the target of the head according to a Hugging Face configuration (a dict); None if it is
+    unknown."""
     architectures = config.get("architectures")
     linear = [target for target in registry.find_targets() if not target.variables]
-    return next((target.name for target in linear if (
+    return next((target for target in linear if (
         target.problem_type == config.get("problem_type") if target.problem_type
         else isinstance(architectures, list) and target.architecture in architectures)), None)
 
 
-def read_head(checkpoint, wanted_kind=None):
+def read_head(checkpoint, wanted_name=None):
     """Returns the `HeadDescription` in a checkpoint, or None if the checkpoint has no head.
 
-    The tensors do not contain the labels, and do not always show the kind of the head. For the checkpoint of
-    a training, labels and kind are read from run.json and labels.txt in the same directory. For any other
-    checkpoint, labels and kind are read from the configuration of the checkpoint. If the configuration of a
+    The tensors do not contain the labels, and do not always show the target. For the checkpoint of a
+    training, labels and target are read from run.json and labels.txt in the same directory. For any other
+    checkpoint, labels and target are read from the configuration of the checkpoint. If the configuration of a
     TensorFlow checkpoint has no labels and the directory has no run.json, the labels are read from
     labels.txt.
 
     Args:
       checkpoint: a `checkpoint_formats.Checkpoint`.
-      wanted_kind: the kind that is returned if the checkpoint has heads of several kinds.
+      wanted_name: name of the target whose head is described if the checkpoint has several heads.
 
     Raises:
       ValueError: run.json, labels.txt or the configuration is damaged.
     """
-    kinds = [target.name for target in registry.find_targets()
-             if set(target.variables) & set(checkpoint.shapes)]
-    if _LINEAR[0] not in checkpoint.shapes or wanted_kind in kinds:
-        return HeadDescription(wanted_kind if wanted_kind in kinds else kinds[0]) if kinds else None
+    targets = {target.name: target for target in registry.find_targets()
+               if set(target.variables) & set(checkpoint.shapes)}
+    if _LINEAR[0] not in checkpoint.shapes or wanted_name in targets:
+        found = targets.get(wanted_name) or next(iter(targets.values()), None)
+        return found and HeadDescription(found)
     directory = checkpoint_formats.directory_of_checkpoint(checkpoint.path)
     shape = checkpoint.shapes[_LINEAR[0]]
     bare = HeadDescription(None, None, shape[0] if shape else None, CRF in checkpoint.shapes)
@@ -101,19 +103,19 @@ def read_head(checkpoint, wanted_kind=None):
     if is_training_checkpoint(checkpoint):
         labels = record["labels"] if record else opened.labels
         source = file_names.RECORD if record else file_names.LABELS
-        kind = record["task_type"] if record else None
+        target = registry.find_target(record["task_type"]) if record else None
     else:
         source = file_names.CONFIGS[checkpoint.format]
         path = os.path.join(directory, source)
         config = files.read_json_object(path) if files.exists(path) else {}
-        labels, kind = label_names(config, path), kind_from_config(config)
+        labels, target = label_names(config, path), target_of_config(config)
         if labels is None and checkpoint.format == "tensorflow" and not record:
             labels, source = opened.labels, file_names.LABELS
     if labels is not None and len(labels) != bare.outputs:
         labels = None  # the number of labels is wrong, so the labels belong to a different head
-    for target in registry.find_targets():
-        kind = target.name if set(target.optional_variables) & set(checkpoint.shapes) else kind
-    return bare._replace(kind=kind, labels=labels, source=os.path.join(directory, source))
+    if bare.crf:
+        target = registry.find_target("tagging")  # no other head has a CRF
+    return bare._replace(target=target, labels=labels, source=os.path.join(directory, source))
 
 
 def has_trained_names(head):
@@ -137,9 +139,9 @@ def labels_of_weights(settings):
 def starting_checkpoint(settings, wanted):
     """Returns the checkpoint from which the weights of a task start.
 
-    This is --init_checkpoint, with the outputs of its head in the order of the task's labels. If the kind or
-    the labels of the head in --init_checkpoint differ from the task, this head is not used: a training starts
-    from a random head, and a run without training raises an error.
+    This is --init_checkpoint, with the outputs of its head in the order of the task's labels. If the
+    target or the labels of the head in --init_checkpoint differ from the task, this head is not used: a
+    training starts from a random head, and a run without training raises an error.
 
     Args:
       settings: a `Settings` with --init_checkpoint. The run must load no weights from --output_dir.
@@ -160,11 +162,10 @@ def starting_checkpoint(settings, wanted):
         return _reorder_head(checkpoint, head, wanted)
     if not settings.do_train:
         raise ValueError(f"{difference}. {advice}")
-    is_pretrained = bool(head.kind) and registry.find_target(head.kind).is_pretraining
+    is_pretrained = head.target and head.target.is_pretraining
     (logging.info if is_pretrained else logging.warning)(
-        "%s. The %s starts from random weights, and the encoder starts from this checkpoint.",
-        difference[0].upper() + difference[1:],
-        wanted.noun)
+        "%s. The head starts from random weights, and the encoder starts from this checkpoint.",
+        difference[0].upper() + difference[1:])
     return checkpoint_formats.drop_tensors(checkpoint, [*_LINEAR, CRF])
 
 
@@ -176,22 +177,22 @@ def _describe_difference(settings, head, wanted):
     """
     path = settings.init_checkpoint
     has_own_names = bool(wanted.variables)
-    if head.kind != wanted.name and (head.kind is not None or has_own_names):
-        kind = registry.find_target(head.kind).title if head.kind else "another task"
+    if head.target is None and has_own_names or head.target and head.target.name != wanted.name:
+        found = head.target.title if head.target else "another task"
         source = f" ({head.source})" if head.source else ""
-        return (f"the head in --init_checkpoint={path} is the head of {kind}{source}, but the task needs the "
-                f"head of {wanted.title}",
+        return (f"the head in --init_checkpoint={path} is the head of {found}{source}, but the task needs "
+                f"the head of {wanted.title}",
                 "Train first, with --do_train=true, or use another checkpoint.")
     if has_own_names:
         return "", ""
     if head.labels and wanted.labels and not _permutation(head, wanted):
-        return (f"the {wanted.noun} in --init_checkpoint={path} has the labels "
+        return (f"the head in --init_checkpoint={path} has the labels "
                 f"{', '.join(head.labels)} ({head.source}), but the task has the labels "
                 f"{', '.join(wanted.labels)}",
                 "Train first, with --do_train=true. If both lists mean the same labels, write the task's "
                 f"names into {head.source}, in the order of the labels in this file.")
     if head.outputs not in (None, wanted.size):
-        return (f"the {wanted.noun} in --init_checkpoint={path} was trained with another number "
+        return (f"the head in --init_checkpoint={path} was trained with another number "
                 f"of labels: it has {head.outputs} labels, but the task has {wanted.size}",
                 "Train first, with --do_train=true, or use another checkpoint.")
     if head.crf != wanted.crf and not settings.do_train:
@@ -221,15 +222,13 @@ def _reorder_head(checkpoint, head, wanted):
     if not wanted.labels:
         return checkpoint
     if not head.labels:
-        logging.info("The labels of the %s in %s have no names. The outputs get the labels of the task, "
-                     "in this order: %s.",
-                     wanted.noun, checkpoint.path, ", ".join(wanted.labels))
+        logging.info("The labels of the head in %s have no names. The outputs get the labels of the task, in "
+                     "this order: %s.", checkpoint.path, ", ".join(wanted.labels))
         return checkpoint
     order = _permutation(head, wanted)
     if order == sorted(order):
         return checkpoint
-    logging.info("The %s in %s has the labels in the order %s. Its outputs are rearranged into the order of "
-                 "the task: %s.",
-                 wanted.noun, checkpoint.path, ", ".join(head.labels), ", ".join(wanted.labels))
+    logging.info("The head in %s has the labels in the order %s. Its outputs are rearranged into the order "
+                 "of the task: %s.", checkpoint.path, ", ".join(head.labels), ", ".join(wanted.labels))
     return checkpoint_formats.reorder_tensors(checkpoint,
                                               {**dict.fromkeys(_LINEAR, [order]), CRF: [order, order]})

@@ -11,8 +11,8 @@ from bertlib.data import batches
 class Inference:
     """A model with certain weights, and the examples of one split.
 
-    With replicas, all of them compute the predictions together. The first replica calls `rows` or
-    `batches`, and then `finish`. All others call `follow`.
+    With replicas, all of them compute the predictions together. The first replica calls `rows` or `evaluate`,
+    and then `finish`. All others call `follow`.
 
     Attributes:
       checkpoint: prefix of the weights; None for the weights with which a new training would start.
@@ -30,35 +30,40 @@ class Inference:
             None.
         """
         self._settings, self._estimator, self._input_fn = settings, estimator, input_fn
-        self.checkpoint, self._evaluated = checkpoint, None
+        self.checkpoint = checkpoint
         self.step = checkpoint_formats.read_global_step(checkpoint or starting_checkpoint)
 
-    def rows(self, size="predict_batch_size", is_evaluation=False):
-        """Returns an iterator over the predictions for the examples, each {name: NumPy array}, in the
-        order of the file. For the arguments, see `batches`."""
-        return batches.restore_file_order(itertools.chain.from_iterable(
-            map(batches.split_batch, self.batches(size, is_evaluation))))
+    def rows(self):
+        """Returns an iterator over the predictions for the examples, see `rows_of`. The head is built in the
+        mode PREDICT, with --predict_batch_size."""
+        size = "predict_batch_size"
+        return self.rows_of(_advise_on_memory(size, self._start(size, is_evaluation=False)))
 
-    def batches(self, size="predict_batch_size", is_evaluation=False, steps=None):
-        """Yields the predictions for each batch, {name: NumPy array [B, …]}.
+    @staticmethod
+    def rows_of(predicted):
+        """Returns an iterator over the predictions for the examples, each {name: NumPy array}, in the order
+        of the file. `predicted` is an iterable of the predictions for the batches."""
+        return batches.restore_file_order(itertools.chain.from_iterable(map(batches.split_batch, predicted)))
+
+    def evaluate(self, score, size, steps=None, name=None):
+        """Evaluates the weights, with the head in the mode EVAL. Writes the metrics for TensorBoard.
 
         Args:
+          score: function that takes an iterator over the predictions for the batches, each {name: NumPy array
+            [B, …]}. It reads all of them, and returns (predictions, {metric: number or array}).
           size: name of the flag with the number of examples in a batch.
-          is_evaluation: whether the head is built in the mode EVAL, so that `complete` knows the loss.
-          steps: number of batches of an evaluation; None for all.
-        """
-        arguments = size, is_evaluation, steps
-        if group := self._estimator.inference_group:
-            group.broadcast(arguments)
-        yield from self._compute(*arguments)
+          steps: number of batches; None for all.
+          name: see `Estimator.evaluate`.
 
-    def complete(self, metrics, name=None):
-        """Returns metrics with the "loss" and the "global_step" of an evaluation whose batches are all read.
-        Writes them for TensorBoard. For `name`, see `Estimator.evaluate`."""
+        Returns:
+          the result of `score`, in which the metrics have "loss" and "global_step", too.
+        """
         from bertlib.estimator import evaluation
-        results = self._evaluated.complete({"global_step": self.step, **metrics})
-        evaluation.write_summary(self._estimator.eval_dir(name), results)
-        return results
+        evaluated = self._start(size, is_evaluation=True, steps=steps)
+        predictions, metrics = score(_advise_on_memory(size, evaluated))
+        metrics = evaluated.complete({"global_step": self.step, **metrics})
+        evaluation.write_summary(self._estimator.eval_dir(name), metrics)
+        return predictions, metrics
 
     def finish(self):
         """Ends `follow` of the other replicas."""
@@ -69,17 +74,30 @@ class Inference:
         """Computes the same batches as the first replica, until that replica has finished. Returns at once
         during a training, because the first replica then evaluates alone."""
         while (group := self._estimator.inference_group) and (arguments := group.broadcast()):
-            for _ in self._compute(*arguments):
+            for _ in _advise_on_memory(arguments[0], self._batches(*arguments)):
                 pass
 
-    def _compute(self, size, is_evaluation, steps):
+    def _start(self, size, is_evaluation, steps=None):
+        """Returns the result of `_batches`, for which the other replicas compute the same batches."""
+        arguments = size, is_evaluation, steps
+        if group := self._estimator.inference_group:
+            group.broadcast(arguments)
+        return self._batches(*arguments)
+
+    def _batches(self, size, is_evaluation, steps):
+        """Returns an iterable of the predictions for the batches: in an evaluation, an
+        `evaluation.EvaluatedBatches`."""
         def input_fn(params):
             return self._input_fn({**params, "batch_size": getattr(self._settings, size)})
 
         if is_evaluation:
-            self._evaluated = self._estimator.evaluated_batches(input_fn, steps, self.checkpoint)
-        try:
-            yield from self._evaluated if is_evaluation else self._estimator.predict(
-                input_fn, checkpoint_path=self.checkpoint, yield_single_examples=False)
-        except tf.errors.ResourceExhaustedError as error:
-            raise ValueError(f"out of memory. Lower --{size}.") from error
+            return self._estimator.evaluated_batches(input_fn, steps, self.checkpoint)
+        return self._estimator.predict(input_fn, checkpoint_path=self.checkpoint, yield_single_examples=False)
+
+
+def _advise_on_memory(size, predicted):
+    """Yields the elements of `predicted`. If memory runs out, the error names the flag `size`."""
+    try:
+        yield from predicted
+    except tf.errors.ResourceExhaustedError as error:
+        raise ValueError(f"out of memory. Lower --{size}.") from error

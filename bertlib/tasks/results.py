@@ -51,7 +51,7 @@ def write_skipped_lines(settings, skipped, dialect):
 # --- The report ------------------------------------------------------------------------------------------
 
 
-def write_report(task, file_name, title, metrics, data_file, write, *contents):
+def write_report_or_warn(task, file_name, title, metrics, data_file, write, *contents):
     """Writes a report as an HTML file into --results_dir.
 
     Call this function after all other results are written. If the report cannot be written, for example

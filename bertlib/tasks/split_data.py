@@ -88,7 +88,7 @@ def find_split_file(directory, split, *groups):
                             f"--{split}_file.")
 
 
-def describe(settings, count_dev_examples, train=None, dev=None):
+def data_fields(settings, count_dev_examples, train=None, dev=None):
     """Returns the fields of a `record_content.Description` for the data, as {name: value}.
 
     Each value is the result of `fingerprints.hash_files`, or None if the run does not read the split. That of
@@ -120,7 +120,7 @@ def _warn_if_trained_on(settings, dev_data):
                         "about new data. Evaluate on other data.", earlier.path)
 
 
-def describe_examples(examples):
+def fingerprint_examples(examples):
     """Returns the entry of the record for examples: {"examples": number of the examples, "fingerprint": their
     fingerprint}.
 

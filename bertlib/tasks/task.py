@@ -64,8 +64,6 @@ class Task(abc.ABC):
     trims_padding_in_training = trims_padding_in_evaluation = True
     # Why each input has two segments, as a clause for the error of `checks.check_segments`; None otherwise.
     needs_segments = None
-    # An error that is raised when all results are written; None if there is none.
-    failure = None
 
     def __init__(self, settings):
         self.settings, self.data = settings, {}
@@ -200,7 +198,7 @@ class Task(abc.ABC):
         return self.trims_padding_in_evaluation and flag is not False
 
     @abc.abstractmethod
-    def describe(self):
+    def record_fields(self):
         """Returns the other fields of the `record_content.Description` of the run, as {name: value}."""
 
     # --- The run

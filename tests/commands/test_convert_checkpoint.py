@@ -16,7 +16,7 @@ from safetensors import numpy as safetensors
 import tiny
 
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.runs import vocabularies
+from bertlib.runs import registry, vocabularies
 from bertlib.runs.settings import Settings
 from bertlib.system import locks
 from bertlib.tasks import head_labels
@@ -184,13 +184,13 @@ def test_a_taggers_directory_there_and_back_and_its_crf(convert, tiny_model, tmp
                 their_arrays({name: array for name, array in arrays.items()
                               if name not in ("crf/transitions", "global_step")}))
     convert(input=tmp_path / "theirs", output=tmp_path / "back")
-    back = checkpoint_formats.open_checkpoint(tmp_path / "back")
+    back, tagger = checkpoint_formats.open_checkpoint(tmp_path / "back"), registry.find_target("tagging")
     path = str(tmp_path / "back" / "bert_config.json")
-    assert head_labels.read_head(back) == head_labels.HeadDescription("tagging", ["B-X", "O"], 2, False, path)
+    assert head_labels.read_head(back) == head_labels.HeadDescription(tagger, ["B-X", "O"], 2, False, path)
     convert(input=directory, output=tmp_path / "alone", weights_only=True)
     alone = head_labels.read_head(checkpoint_formats.open_checkpoint(tmp_path / "alone"))
     path = str(tmp_path / "alone" / "labels.txt")
-    assert alone == head_labels.HeadDescription("tagging", ["B-X", "O"], 2, True, path)
+    assert alone == head_labels.HeadDescription(tagger, ["B-X", "O"], 2, True, path)
 
 
 def test_what_the_tokenizer_does_goes_along(convert, tiny_model, tmp_path):

@@ -10,6 +10,7 @@ from safetensors import numpy as safetensors
 import tiny
 
 from bertlib.checkpoints import checkpoint_formats
+from bertlib.runs import registry
 from bertlib.runs.settings import Settings
 from bertlib.tasks import head_labels
 from bertlib.tasks.classification import choice_target, text_targets
@@ -94,7 +95,7 @@ def test_the_head_is_put_into_the_tasks_order_by_name(model, names, rows):
                                    ["LABEL_2", "LABEL_1", "LABEL_0"]])
 def test_a_head_with_other_labels_starts_at_random_or_is_refused(model, names, caplog):
     configure(model, id2label=by_id(*names))
-    assert_other_head(model, f"the classifier in --init_checkpoint={model} has the labels {', '.join(names)} "
+    assert_other_head(model, f"the head in --init_checkpoint={model} has the labels {', '.join(names)} "
                       f"({model}/config.json), but the task has the labels contradiction, entailment, "
                       "neutral", "classification", caplog)
 
@@ -119,7 +120,7 @@ def test_a_number_of_labels_without_names_is_compared(train, caplog):
     (path / "run.json").unlink()  # the original code writes no such file
     caplog.set_level("INFO", logger="absl")
     assert not start(path, do_train=True)
-    assert "of labels: it has 2 labels, but the task has 3. The classifier starts" in caplog.text
+    assert "of labels: it has 2 labels, but the task has 3. The head starts" in caplog.text
     (path / "labels.txt").write_text("a\nb\n")
     with pytest.raises(ValueError, match=f"has the labels a, b .{path}/labels.txt., but the task has"):
         start(path)
@@ -133,7 +134,7 @@ def test_a_number_of_labels_without_names_is_compared(train, caplog):
      "is the head of a tagger ({path}/run.json), but the task needs the head of a classifier"),
     (SQUAD, dict(task_type="questions"), "tagging",
      "is the head of question answering, but the task needs the head of a tagger"),
-    (HEAD, dict(task_type="tagging", labels=[*TAGS[:2], "B-Y"]), "tagging", "the tagger in ")])
+    (HEAD, dict(task_type="tagging", labels=[*TAGS[:2], "B-Y"]), "tagging", "the head in ")])
 def test_another_head_starts_anew_or_is_refused(train, caplog, head, record, wanted, what):
     path = train(head, **record)
     assert_other_head(path, what.format(path=path), wanted, caplog)
@@ -174,4 +175,5 @@ def test_a_crf_is_no_other_head_for_a_training(train, has_crf):
 def test_the_kind_of_a_hugging_face_head(model, config, kind):
     configure(model, **{"architectures": None, **config, "id2label": by_id(*TAGS)})
     head = head_labels.read_head(checkpoint_formats.open_checkpoint(model))
-    assert head == head_labels.HeadDescription(kind, TAGS, 3, False, str(model / "config.json"))
+    target = kind and registry.find_target(kind)
+    assert head == head_labels.HeadDescription(target, TAGS, 3, False, str(model / "config.json"))

@@ -68,9 +68,9 @@ class Ranking(Task):
     def num_examples(self):
         return len(self.pairs.get("train", ()))
 
-    def describe(self):
+    def record_fields(self):
         return {"task": "ranking", "labels": self.target.labels,
-                **split_data.describe(self.settings, lambda: len(self.pairs["dev"]))}
+                **split_data.data_fields(self.settings, lambda: len(self.pairs["dev"]))}
 
     def write_features(self, split, path):
         classifier_features.FeatureRecords(

@@ -253,7 +253,7 @@ def test_labels_that_hardly_differ_are_found(labels, groups):
     ([f"{n} a" for n in range(20)], 99, False), ([f"{n} a" for n in range(20)], 39, True)])
 def test_labels_that_are_probably_scores_are_noticed(labels, count, is_warned, caplog):
     rows = [row_examples.Row(line, ("text",), labels[line % len(labels)]) for line in range(count)]
-    row_examples.describe("train", row_examples.ExampleFile("a", rows, True),
+    row_examples.log_labels("train", row_examples.ExampleFile("a", rows, True),
                           text_targets.SingleLabel(labels), True)
     assert ("pass --task_type=regression" in caplog.text) == is_warned
 

@@ -105,7 +105,7 @@ def test_labels_are_read_from_files_as_they_were_written(target, labels, expecte
         assert all(batch["label_ids"].tolist() == expected for batch in session.run(batches))
     padding = classifier_features.convert_single_example(
         9, classifier_features.PaddingInputExample(), target, 8, WordTokenizer())
-    assert padding.label_id == target.padding_label and not padding.is_real_example
+    assert padding.label_id == np.zeros_like(expected[0]).tolist() and not padding.is_real_example
 
 
 def test_features_of_an_own_class_need_no_is_real_example(graph):
@@ -118,10 +118,10 @@ def test_features_of_an_own_class_need_no_is_real_example(graph):
 
 def test_the_best_of_a_prediction():
     probabilities = np.array([0.25, 0.5, 0.3], np.float32)
-    assert text_targets.create_target(NAMES).predicted_label(probabilities) == "green"
-    assert text_targets.MultiLabel(NAMES, 0.3, "|").predicted_label(probabilities) == "green|red"
-    assert text_targets.MultiLabel(NAMES, 0.6).predicted_label(probabilities) == ""
-    assert text_targets.create_target(None).predicted_label(np.float32(2.5)) == 2.5
+    assert text_targets.create_target(NAMES).row_answer(probabilities)[0] == "green"
+    assert text_targets.MultiLabel(NAMES, 0.3).row_answer(probabilities)[0] == ("green", "red")
+    assert text_targets.MultiLabel(NAMES, 0.6).row_answer(probabilities)[0] == ()
+    assert text_targets.create_target(None).row_answer(np.float32(2.5)) == (2.5, None)
     target = text_targets.MultiLabel(NAMES)
     assert text_targets.create_target(target) is target
     assert target.encode_label(["red", "red"]) == [0, 0, 1]

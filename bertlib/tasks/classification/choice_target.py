@@ -12,8 +12,7 @@ from bertlib.tasks.target import Target
 class Endings(Target):
     """The target of models that choose one of several endings."""
 
-    name = usual_answers = "multiple_choice"
-    title, planned = "multiple choice", "swag"
+    name, title = "multiple_choice", "multiple choice"
     variables = ("cls/multiple_choice/output_weights",)
     architecture = "BertForMultipleChoice"
     fractions = "eval_accuracy"

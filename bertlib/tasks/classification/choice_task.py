@@ -76,9 +76,9 @@ class MultipleChoice(task.Task):
         return choice_data.feature_fields(
             seq_length, choice_data.count_endings(file) if file else self.target.num_choices)
 
-    def describe(self):
+    def record_fields(self):
         return {"task": "swag", "settings": {"num_choices": self.target.num_choices},
-                **split_data.describe(self.settings, lambda: len(self.data["dev"]))}
+                **split_data.data_fields(self.settings, lambda: len(self.data["dev"]))}
 
     # --- The run
 
@@ -115,7 +115,7 @@ class MultipleChoice(task.Task):
         rows = predicted_rows(file, outputs, self.lengths[split])
         self.write_table(task.TABLES[split], rows, dialect=file.dialect)
         if split == "dev":
-            results.write_report(self, task.REPORT, "Multiple choice", scores, file.path,
+            results.write_report_or_warn(self, task.REPORT, "Multiple choice", scores, file.path,
                                  choice_report.write_report, rows)
 
 

@@ -4,6 +4,8 @@ import math
 
 from absl import logging
 
+from bertlib.tasks.classification.text_targets import SingleLabel
+
 BALANCED = "balanced"
 
 
@@ -23,7 +25,7 @@ def parse_weights(settings, target):
         although the task is not a classification with one label for each text.
     """
     text, labels = settings.class_weights, target.labels
-    if not target.takes_class_weights and (text or settings.label_smoothing):
+    if not isinstance(target, SingleLabel) and (text or settings.label_smoothing):
         name = "class_weights" if text else "label_smoothing"
         raise ValueError(f"--{name}={getattr(settings, name)}: this flag is for a classification with one "
                          f"label for each text, but this task has the type {target.name}. Leave the "

@@ -1,6 +1,7 @@
 """Writes the results of run_classifier.py: predictions, metrics, tables and reports."""
 
 import functools
+import itertools
 import os
 
 from absl import logging
@@ -50,22 +51,24 @@ class ClassificationResults:
         if split_data.part_of(split) == "dev":
             metrics = self._write_metrics(split, f"eval_results{suffix}", metrics, predictions, rows)
             self.task.write_table(f"eval_predictions{suffix}", rows, self.target.separator, dialect)
-            results.write_report(self.task, f"eval_report{suffix}.html", self.task.name, metrics,
-                                 self._data_file(split), classification_report.write_report, rows,
-                                 self.target.labels, self.target.threshold)
+            results.write_report_or_warn(
+                self.task, f"eval_report{suffix}.html", self.task.name, metrics, self._data_file(split),
+                classification_report.write_report, rows, self.target.labels, self.target.threshold)
         else:
             if metrics:
                 name = f"test_eval_results{self.task.task_suffix}"
                 self._write_metrics(split, name, metrics, predictions, rows)
             numbers = [prediction[self.target.output] for prediction in predictions]
-            answers = [self.target.predicted_label(row) for row in numbers]
+            answers = list(map(float, numbers)) if self.target.is_score else [
+                self.target.separator.join(row.prediction) if self.target.is_multilabel else row.prediction
+                for row in rows]
             self._write_predictions(numbers, answers, suffix)
             glue_submission_files.write_predictions(self.settings.results_dir, self.task.source, split,
                                                     answers)
             self.task.write_table(f"test_predictions{suffix}", rows, self.target.separator, dialect)
         splits = self.task.splits()
         if split == splits[0]:
-            self._log_samples(split, predictions)
+            _log_samples(split, rows)
         if split == splits[-1] and self._official:
             logging.info("%s %s", self.task.name, "; ".join(self._official))
 
@@ -76,7 +79,7 @@ class ClassificationResults:
         Returns:
           the metrics in NAME.json.
         """
-        names = self.target.metric_names_of_labels()
+        names = self.target.metric_names
         official = ", ".join(f"{names[metric]} {metrics[f'eval_{metric}']:.3f}"
                              for metric in self.task.source.metrics)
         self._official.append(f"{split.replace('_', ' ')}: {official}")
@@ -108,7 +111,7 @@ class ClassificationResults:
         Args:
           numbers: list of arrays, one for each example. The array contains the probabilities of the classes;
             in a regression, it contains the score.
-          answers: list of str or float, the answer for each example; see `TextTarget.predicted_label`.
+          answers: list of str or float, the answer for each example.
           suffix: suffix of the files' names, such as "_mismatched", or "".
         """
         numbers_path, answers_path = (os.path.join(self.settings.results_dir, f"{name}{suffix}.tsv")
@@ -121,22 +124,6 @@ class ClassificationResults:
             logging.info("Predictions: scores in %s and %s.", numbers_path, answers_path)
         else:
             logging.info("Predictions: probabilities in %s, labels in %s.", numbers_path, answers_path)
-
-    def _log_samples(self, split, predictions):
-        """Logs a few examples with their predictions. If possible, one prediction is right and one prediction
-        is wrong."""
-        target, examples, has_labels = self.target, self.data[split], self.task.has_labels(split)
-        answers = [target.row_answer(row[target.output]) for row in predictions]
-        labels = [target.row_label(example.label) for example in examples]
-        right = [has_labels and label == answer for label, (answer, _) in zip(labels, answers)]
-        for index in choose_samples(right):
-            answer, probabilities = answers[index]
-            text = _in_words(answer)
-            if probabilities:
-                text += f", probability {max(probabilities.values()):.3f}"
-            if has_labels:
-                text += " (right)" if right[index] else f" (label {_in_words(labels[index])})"
-            logging.info("Example of %s: %s -> %s", split.replace("_", " "), _text_of(examples[index]), text)
 
     def _data_file(self, split):
         """Returns the path of the file with the examples of a development set; None if it is unknown."""
@@ -185,6 +172,20 @@ class PredictedRows:
                                None if loss is None else shortest(loss), length)
 
 
+def _log_samples(split, rows):
+    """Logs a few of the `PredictedRows` of a split. If possible, one prediction is right and one is wrong."""
+    chosen = choose_samples([row.is_right for row in rows])
+    for index, row in enumerate(itertools.islice(rows, chosen[-1] + 1)):
+        if index not in chosen:
+            continue
+        text = _in_words(row.prediction)
+        if row.probabilities:
+            text += f", probability {max(row.probabilities.values()):.3f}"
+        if row.label is not None:
+            text += " (right)" if row.is_right else f" (label {_in_words(row.label)})"
+        logging.info("Example of %s: %s -> %s", split.replace("_", " "), _quoted(row.texts), text)
+
+
 def _in_words(answer):
     """Returns a label, a score or a tuple of labels as text."""
     if isinstance(answer, float):
@@ -197,15 +198,14 @@ def choose_samples(right):
     right prediction, the first example with a wrong prediction, and the first of the remaining examples.
 
     Args:
-      right: list of bool, one for each example: True if the prediction is right.
+      right: list of bool, one for each example: True if the prediction is right, None if it is unknown.
     """
     firsts = [right.index(value) for value in (True, False) if value in right]
     others = [index for index in range(min(len(right), _SHOWN)) if index not in firsts]
     return sorted([*firsts, *others][:_SHOWN])
 
 
-def _text_of(example):
-    texts = [" ".join(tokenization.convert_to_unicode(text).split())
-             for text in (example.text_a, example.text_b) if text]
+def _quoted(texts):
+    texts = [" ".join(tokenization.convert_to_unicode(text).split()) for text in texts if text]
     room = _SHOWN_CHARACTERS // max(1, len(texts))
     return " / ".join(f'"{text if len(text) <= room else text[:room - 1].rstrip() + "…"}"' for text in texts)

@@ -40,6 +40,7 @@ class Classification(task.Task):
         super().__init__(settings)
         self.source = self.module = self.own_data = self.target = None
         self.features, self._test_has_labels = {}, False
+        self._failure = None  # the first error of compute_metrics
 
     @property
     def name(self):
@@ -199,7 +200,7 @@ class Classification(task.Task):
     def num_train_steps(self):
         return task.count_steps(self.settings, self.num_examples(), f"training {self.noun}")
 
-    def describe(self):
+    def record_fields(self):
         settings, target, examples = self.settings, self.target, self.data
         module, dev_rows, contents = None, self.own_data and self.own_data.dev_rows, {}
         if self.module:
@@ -216,8 +217,8 @@ class Classification(task.Task):
         return {
             "task": settings.task_name.lower(), "labels": target.labels, "settings": values,
             "task_module": module, "dev_rows": dev_rows and dev_rows.recorded, "more_files": contents,
-            "train_data": split_data.describe_examples(examples["train"]) if settings.do_train else None,
-            "dev_data": split_data.describe_examples(examples["dev"]) if settings.do_eval else None}
+            "train_data": split_data.fingerprint_examples(examples["train"]) if settings.do_train else None,
+            "dev_data": split_data.fingerprint_examples(examples["dev"]) if settings.do_eval else None}
 
     # --- The run
 
@@ -227,8 +228,7 @@ class Classification(task.Task):
 
     @property
     def shown(self):
-        names = self.target.metric_names_of_labels()
-        return {f"eval_{name}": names[name] for name in self.source.metrics}
+        return {f"eval_{name}": self.target.metric_names[name] for name in self.source.metrics}
 
     def replaced_splits(self, split):
         # An earlier run may have evaluated additional sets that this run does not have. Their results go.
@@ -246,19 +246,26 @@ class Classification(task.Task):
     def predict(self, split, inference):
         """Returns (list of the head's predictions for the examples of a split, metrics). The metrics are None
         if the split has no labels."""
-        has_labels, is_dev = self.has_labels(split), split_data.part_of(split) == "dev"
-        predictions = self._of_examples(split, inference.rows(
-            size="eval_batch_size" if is_dev else "predict_batch_size", is_evaluation=has_labels))
-        if not has_labels:
-            return predictions, None
+        if not self.has_labels(split):
+            return self._of_examples(split, inference.rows()), None
+
+        def score(batches):
+            predictions = self._of_examples(split, inference.rows_of(batches))
+            return predictions, self._score(split, predictions)
+
+        if split_data.part_of(split) == "dev":
+            return inference.evaluate(score, "eval_batch_size", name=self.suffix(split)[1:] or None)
+        return inference.evaluate(score, "predict_batch_size", name=f"test{self.task_suffix}")
+
+    def _score(self, split, predictions):
+        """Returns the metrics of a split with labels; see `predict`."""
         metrics = self.target.metrics(*self.arrays(split, predictions))
         if self.settings.doc_stride:
             metrics["loss"] = metrics["eval_loss"]  # of texts and not of windows
         metrics |= self._own_metrics(split, predictions, [*metrics, "loss", "global_step"])
         if self.target.is_score:  # a metric of compute_metrics may have the name of one of these errors
             metrics = {**self.target.details(*self.arrays(split, predictions)[:2]), **metrics}
-        name = self.suffix(split)[1:] or None if is_dev else f"test{self.task_suffix}"
-        return predictions, inference.complete(metrics, name)
+        return metrics
 
     def _of_examples(self, split, rows):
         """Returns the predictions for the examples of a split as a list of dicts. With --doc_stride, the
@@ -285,7 +292,7 @@ class Classification(task.Task):
         """Returns the metrics of the processor's method `compute_metrics`, {name in eval_results.txt: value}.
 
         If the method raises an error, this error is logged and an empty dict is returned, so that the other
-        results are still written. The attribute `failure` keeps it for the end of the run.
+        results are still written. `raise_failure` raises it after the run.
 
         Args:
           split, predictions: see `predict`.
@@ -305,9 +312,14 @@ class Classification(task.Task):
                                      f"{', '.join(sorted(known)).replace('eval_', '')}.")
         except Exception as error:  # noqa: BLE001
             logging.error("compute_metrics: %r", error)
-            self.failure = self.failure or error
+            self._failure = self._failure or error
             return {}
         return metrics
+
+    def raise_failure(self):
+        """Raises the first error of `compute_metrics`, if there was one. Call this method after the run."""
+        if self._failure:
+            raise self._failure
 
     def write(self, split, inference):
         logging.info("%s %d examples.", {"dev": "Evaluating on", "test": "Predicting"}[

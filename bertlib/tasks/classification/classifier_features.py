@@ -10,6 +10,7 @@ import dataclasses
 from typing import NamedTuple
 
 from absl import logging
+import numpy as np
 
 from bertlib.data import example_encoding, record_files
 from bertlib.system import files, terminal, workers
@@ -156,8 +157,8 @@ class _Converter:
         ex_index, example = item
         if isinstance(example, PaddingInputExample):
             zeros = [0] * self._length
-            return [InputFeatures(zeros, list(zeros), list(zeros), self._target.padding_label,
-                                  is_real_example=False)]
+            return [InputFeatures(zeros, list(zeros), list(zeros),
+                                  np.zeros(self._target.field.shape, int).tolist(), is_real_example=False)]
         label_id = _encode_label(example, self._target)
         texts, num_tokens = make_windows(example, self._length, self._tokenizer, self._stride)
         if ex_index < _LOGGED_EXAMPLES:

@@ -70,10 +70,10 @@ class OwnData:
         self.dialects = {split: file.dialect for split, file in self._files.items()}
         for split, file in self._files.items():
             # The first file is the largest one. Warnings about the others would repeat its warnings.
-            row_examples.describe(f"{split}, {file.path}", file, self.target,
+            row_examples.log_labels(f"{split}, {file.path}", file, self.target,
                                   warns=file is next(iter(self._files.values())))
         classification_run.refuse_other_file(settings, "train_file", lambda record: (
-            split_data.describe_examples(split_data.draw_examples(
+            split_data.fingerprint_examples(split_data.draw_examples(
                 settings, "train", self.examples("train"), split_data.row_digest))
             == record["train_data"]))
         if settings.do_train and reader.unused:

@@ -521,7 +521,7 @@ def _usual_number(labels, count):
     return max(10, count / 10) if all(map(float.is_integer, numbers)) else 5
 
 
-def describe(name, file, target, warns):
+def log_labels(name, file, target, warns):
     """Logs the number of examples in total and for each label. If `warns` is true, warns if labels look
     misspelled, or if there are very many labels: then --label_column or --task_type is probably wrong.
     """
@@ -551,7 +551,7 @@ def describe(name, file, target, warns):
                         "this warning.",
                         name, rare, counts[rare], frequent, counts[frequent],
                         advise_label_map([rare], frequent))
-    if target.takes_class_weights and target.size > _usual_number(target.labels, len(file.rows)):
+    if not target.is_multilabel and target.size > _usual_number(target.labels, len(file.rows)):
         logging.warning("%s: there are %d labels for %d examples. If the labels are in another column, name "
                         "it with --label_column. If the labels are scores, pass --task_type=regression.",
                         name, target.size, len(file.rows))

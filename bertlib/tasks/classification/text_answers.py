@@ -58,10 +58,10 @@ class Texts(answers.Answers):
 
 
 class _TrainedTexts(Texts):
-    """Base class of the answers of models that were trained for texts. A subclass has these attributes:
+    """Base class of the answers of models that were trained for texts.
 
-        key                 key of the prediction in an answer
-        answer(prediction)  returns the value of this key. `prediction` is the output of the head for a text
+    Attributes:
+      key: key of the prediction in an answer.
     """
 
     def __init__(self, model):
@@ -96,6 +96,10 @@ class _TrainedTexts(Texts):
         return [(tuple(filter(None, (example.text_a, example.text_b))), example.label)
                 for example in examples]
 
+    def answer(self, prediction):
+        """Returns the value of `key`. `prediction` is the output of the head for a text."""
+        return self._target.row_answer(prediction)[0]
+
     def postprocess(self, outputs, details):
         prediction, labels = self.pooled(outputs)[self._target.output], self._target.labels
         found = {self.key: self.answer(prediction)}
@@ -109,9 +113,6 @@ class ChosenLabel(_TrainedTexts):
 
     key, has_label = "label", True
 
-    def answer(self, prediction):
-        return self._target.predicted_label(prediction)
-
 
 class ChosenLabels(_TrainedTexts):
     """Answers with {"labels", "probabilities": {label: probability}}. "labels" contains each label whose
@@ -120,7 +121,7 @@ class ChosenLabels(_TrainedTexts):
     key = "labels"
 
     def answer(self, prediction):
-        return list(self._target.predicted_labels(prediction))
+        return list(super().answer(prediction))
 
 
 class PredictedScore(_TrainedTexts):

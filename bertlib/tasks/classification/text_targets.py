@@ -27,34 +27,26 @@ class TextTarget(Target):
     arrays with a row for each example: the values of the field `field`, and the outputs of the head.
 
     Attributes:
-      labels: list of str, the labels in the order of the outputs; empty if this object knows none. None for a
-        score.
-      size: number of outputs of the head.
       field: the `example_encoding.Field` "label_ids" of stored features. It contains the label.
-      padding_label: value of this field in padding rows.
       default_label: label for examples whose label is unknown.
       output: name of the head's prediction that is written to files.
-      metric_names: {name of a metric that the head computes: its name in the log}. The first two are the
+      metric_names: {name of a metric: its name in the log, which may contain labels}. The first two are the
         official metrics of the user's own data.
-      constant_answer: name of the baseline that has the same answer for all examples, see `baselines`.
-      takes_class_weights: whether the loss can use --class_weights and --label_smoothing.
       threshold: a label is predicted if its probability is at least this number; None if the labels exclude
         each other.
-      separator: str, the text between the labels in an answer.
     """
 
     architecture = "BertForSequenceClassification"
-    threshold, separator, takes_class_weights = None, ",", False
+    output, threshold = "probabilities", None
     more_settings = (entries.TextMap("mapped_labels", None, ""),)
 
     def __init__(self, labels=()):
         """Creates a target. `labels` is a list of str."""
         self.labels = list(labels)
-        self.size = len(self.labels)
         self._ids = {label: index for index, label in enumerate(self.labels)}
 
-    def of_model(self, model):
-        return type(self)(model.labels)
+    def with_labels(self, labels, setting):
+        return type(self)(labels)
 
     def for_run(self, settings, labels):
         """Returns the target of a run.
@@ -70,7 +62,7 @@ class TextTarget(Target):
         for name in filter(settings.is_given, ("threshold", "label_separator")):
             raise ValueError(f"--{name} is for --task_type=multilabel, but this run has "
                              f"--task_type={self.name}. Leave --{name} out.")
-        return type(self)(labels)
+        return self.with_labels(labels, settings.get)
 
     # --- Labels and answers
 
@@ -82,18 +74,14 @@ class TextTarget(Target):
         """
         raise NotImplementedError
 
-    def predicted_label(self, prediction):
-        """Returns the answer for an example, a str or a float."""
-        raise NotImplementedError
-
     def row_label(self, label):
         """Returns the label of an example in the form of `prediction_rows.PredictedRow`."""
         return label
 
     def row_answer(self, prediction):
-        """Returns (answer, {label: probability} or None) in the form of `prediction_rows.PredictedRow`."""
-        return self.predicted_label(prediction), dict(zip(self.labels,
-                                                          map(prediction_rows.shortest, prediction)))
+        """Returns (answer, {label: probability} or None) in the form of `prediction_rows.PredictedRow`. The
+        answer is a label, a score or a tuple of labels."""
+        return self._chosen(prediction), dict(zip(self.labels, map(prediction_rows.shortest, prediction)))
 
     # --- Metrics
 
@@ -118,25 +106,15 @@ class TextTarget(Target):
         """Returns further metrics, which are not official metrics of the task."""
         raise NotImplementedError
 
-    def metric_names_of_labels(self):
-        """Returns `metric_names`, in which the name of a metric may contain labels of this object."""
-        return self.metric_names
-
 
 class SingleLabel(TextTarget):
     """The target for models that choose one of several labels. The id of a label is its index in the list of
     labels."""
 
-    name = usual_answers = "classification"
-    title, noun, planned = "a classifier", "classifier", "classifier"
+    name, title = "classification", "a classifier"
     problem_type = "single_label_classification"
-    has_labels = takes_class_weights = True
     fractions = "eval_(accuracy|f1|matthews)"
-    constant_answer = "most_frequent_label"
-    metric_names = {"accuracy": "accuracy", "f1": "F1", "matthews": "Matthews"}
     field = example_encoding.Field(_NAME, "int64", (), example_encoding.ANY_ID)
-    padding_label = 0
-    output = "probabilities"
 
     def create_head(self, *loss_options):
         from bertlib.tasks.classification import classification_head
@@ -152,7 +130,7 @@ class SingleLabel(TextTarget):
         except (KeyError, TypeError):
             raise ValueError(f"label {label!r} is not one of {', '.join(map(str, self._ids))}") from None
 
-    def predicted_label(self, prediction):
+    def _chosen(self, prediction):
         return self.labels[prediction.argmax()]
 
     def losses(self, labels, outputs):
@@ -170,42 +148,41 @@ class SingleLabel(TextTarget):
     def functions(self, labels, outputs):
         return classification_metrics.class_functions(labels, outputs.argmax(axis=1), self.size)
 
-    def metric_names_of_labels(self):
+    @property
+    def metric_names(self):
+        f1 = "F1"
         if self.size > 2:
-            return {**self.metric_names, "f1": f"macro F1 of {self.size} labels"}
-        second = self.labels[1]
-        return self.metric_names if second == "1" else {**self.metric_names, "f1": f"F1 of {second}"}
+            f1 = f"macro F1 of {self.size} labels"
+        elif self.labels[1:] not in ([], ["1"]):
+            f1 = f"F1 of {self.labels[1]}"
+        return {"accuracy": "accuracy", "f1": f1, "matthews": "Matthews"}
 
     def planned_model(self):
         target = SingleLabel(["0", "1"])
         fields = functools.partial(feature_fields, target=target)
         return target.create_head(), fields
 
-    def describe_metric(self, name, labels):
-        if name == "eval_f1" and len(labels) == 2:
-            return f"the F1 of {labels[1]}"
-        return _mean_of_labels(labels) if name == "eval_f1" else None
+    def describe_metric(self, name):
+        if name == "eval_f1" and self.size == 2:
+            return f"the F1 of {self.labels[1]}"
+        return _mean_of_labels(self.labels) if name == "eval_f1" else None
 
     def score_table(self, table):
         right, predicted = table.label_ids("label"), table.label_ids("prediction")
         return classification_metrics.scored(
-            classification_metrics.class_functions(right, predicted, len(table.labels)), right,
+            classification_metrics.class_functions(right, predicted, self.size), right,
             (right == predicted).tolist())
 
 
 class Score(TextTarget):
     """The target for models that predict a score, which is a number (regression)."""
 
-    name = usual_answers = "regression"
-    title, problem_type, is_score = "a regression", "regression", True
+    name = problem_type = "regression"
+    title, is_score = "a regression", True
     fractions = "eval_(pearson|spearman)"
-    constant_answer = "mean_score"
     metric_names = {"pearson": "Pearson", "spearman": "Spearman"}
-    labels = None
-    size = 1
     field = example_encoding.Field(_NAME, "float32", ())
-    padding_label = default_label = 0.0
-    output = "scores"
+    default_label, output = 0.0, "scores"
 
     def __init__(self, labels=None):
         """Creates a target. A score has no labels."""
@@ -223,9 +200,6 @@ class Score(TextTarget):
             raise ValueError(f"the label {label!r:.80} is not a finite number")
         return score
 
-    def predicted_label(self, prediction):
-        return float(prediction)
-
     def losses(self, labels, outputs):
         return np.square(outputs - labels.astype(np.float32))
 
@@ -241,7 +215,7 @@ class Score(TextTarget):
     def row_answer(self, prediction):
         return prediction_rows.shortest(prediction), None
 
-    def compared_label(self, value, table):
+    def compared_label(self, value):
         with contextlib.suppress(TypeError, ValueError):
             return repr(float(value))
         return None
@@ -256,13 +230,9 @@ class MultiLabel(TextTarget):
     """The target for models that choose any number of labels, including none. The label of an example is an
     iterable of label names. It is stored as a list with 0 or 1 for each label of the task."""
 
-    name = usual_answers = "multilabel"
-    title, problem_type = "a multi-label classifier", "multi_label_classification"
-    has_labels = is_multilabel = True
+    name, title, is_multilabel = "multilabel", "a multi-label classifier", True
+    problem_type = "multi_label_classification"
     fractions = "eval_(f1_micro|f1_macro|auc(_.*)?)"
-    constant_answer = "most_frequent_labels"
-    metric_names = {"f1_micro": "micro F1", "f1_macro": "macro F1"}
-    output = "probabilities"
     default_label = ()
 
     def __init__(self, labels=(), threshold=0.5, separator=","):
@@ -271,7 +241,7 @@ class MultiLabel(TextTarget):
         Args:
           labels: list of str.
           threshold: a label is predicted if its probability is at least this number.
-          separator: str, the text between the labels in an answer.
+          separator: see `Target`.
         """
         super().__init__(labels)
         self.field = example_encoding.Field(_NAME, "int64", (self.size,), (0, 1))
@@ -281,35 +251,27 @@ class MultiLabel(TextTarget):
         from bertlib.tasks.classification import classification_head
         return classification_head.MultilabelClassifier(self.size)
 
-    def of_model(self, model):
-        return MultiLabel(model.labels, model.setting("threshold"))
+    def with_labels(self, labels, setting):
+        return MultiLabel(labels, setting("threshold"), setting("label_separator") or self.separator)
 
     def for_run(self, settings, labels):
         for label in labels:
             if settings.label_separator in label:
                 raise ValueError(f"the label {label!r:.80} contains {settings.label_separator!r}, which "
                                  "separates labels. Pass another --label_separator.")
-        return MultiLabel(labels, settings.threshold, settings.label_separator)
-
-    @property
-    def padding_label(self):
-        return [0] * self.size
+        return self.with_labels(labels, settings.get)
 
     def encode_label(self, label):
         if isinstance(label, str) or not isinstance(label, Iterable):
             raise ValueError(f"the label {label!r:.80} is not a tuple of labels")
-        ids = self.padding_label
+        ids = [0] * self.size
         for name in label:
             if name not in self._ids:
                 raise ValueError(f"label {name!r} is not one of {', '.join(self._ids)}")
             ids[self._ids[name]] = 1
         return ids
 
-    def predicted_label(self, prediction):
-        return self.separator.join(self.predicted_labels(prediction))
-
-    def predicted_labels(self, prediction):
-        """Returns the predicted labels as a tuple of str, in the order of the model's outputs."""
+    def _chosen(self, prediction):
         likely = prediction >= self.threshold
         return tuple(label for label, is_likely in zip(self.labels, likely) if is_likely)
 
@@ -328,26 +290,39 @@ class MultiLabel(TextTarget):
     def functions(self, labels, outputs):
         return classification_metrics.set_functions(labels, outputs >= self.threshold)
 
-    def metric_names_of_labels(self):
-        return {**self.metric_names, "f1_macro": f"macro F1 of {self.size} labels"}
+    @property
+    def metric_names(self):
+        return {"f1_micro": "micro F1", "f1_macro": f"macro F1 of {self.size} labels"}
 
     def row_label(self, label):
         return tuple(name for name in self.labels if name in label)
 
-    def row_answer(self, prediction):
-        return self.predicted_labels(prediction), super().row_answer(prediction)[1]
+    def compared_label(self, value):
+        return ", ".join(sorted(self._members(value)))
 
-    def may_lack_label(self, row):
-        return True
+    def describe_metric(self, name):
+        return _mean_of_labels(self.labels) if name == "eval_f1_macro" else None
 
-    def compared_label(self, value, table):
-        return ", ".join(sorted(_members(value, table)))
+    def _members(self, value):
+        """Returns the set of the labels in a field of a table, which is a text or a list."""
+        return set(map(str, value) if isinstance(value, list) else filter(None, (value or "").split(
+            self.separator)))
 
-    def describe_metric(self, name, labels):
-        return _mean_of_labels(labels) if name == "eval_f1_macro" else None
+    def _read_sets(self, table, name):
+        """Returns the labels in a column of a `prediction_tables.Table`, bool [rows, labels].
+
+        Raises:
+          ValueError: a label is unknown.
+        """
+        sets = [self._members(row[name]) for row in table.rows]
+        for number, found in enumerate(sets, 1):
+            if unknown := found - set(self.labels):
+                raise ValueError(f"{table.path}: the {name} {min(unknown)!r:.60} in row {number} is not one "
+                                 f"of the labels {', '.join(self.labels)}. Restore the file.")
+        return np.array([[label in found for label in self.labels] for found in sets])
 
     def score_table(self, table):
-        right, predicted = (_read_sets(table, name) for name in ("label", "prediction"))
+        right, predicted = (self._read_sets(table, name) for name in ("label", "prediction"))
         return classification_metrics.scored(classification_metrics.set_functions(right, predicted), right,
                                              (right == predicted).all(1).tolist())
 
@@ -384,23 +359,3 @@ def create_target(label_list):
 
 def _mean_of_labels(labels):
     return f"the mean of the F1 of {', '.join(sorted(labels))}"
-
-
-def _members(value, table):
-    """Returns the set of the labels in a field of a `prediction_tables.Table`, which is a text or a list."""
-    return set(map(str, value) if isinstance(value, list) else filter(None, (value or "").split(
-        table.separator)))
-
-
-def _read_sets(table, name):
-    """Returns the labels in a column of a `prediction_tables.Table`, bool [rows, labels].
-
-    Raises:
-      ValueError: a label is unknown.
-    """
-    sets, labels = [_members(row[name], table) for row in table.rows], table.labels
-    for number, found in enumerate(sets, 1):
-        if found - set(labels):
-            raise ValueError(f"{table.path}: the {name} {min(found - set(labels))!r:.60} in row {number} "
-                             f"is not one of the labels {', '.join(labels)}. Restore the file.")
-    return np.array([[label in found for label in labels] for found in sets])

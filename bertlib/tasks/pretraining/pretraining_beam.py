@@ -201,7 +201,7 @@ class Cluster:
             with _shorten_errors(), _without_logging() if self._is_local else contextlib.nullcontext():
                 pipeline = self._beam.Pipeline(self._runner(), self._options())
                 (build(pipeline) | "To one place" >> self._beam.Map(lambda result: (0, result))
-                 | "All" >> self._beam.GroupByKey() | "Report" >> self._beam.Map(_write_report, path))
+                 | "All" >> self._beam.GroupByKey() | "Report" >> self._beam.Map(_write_elements, path))
                 pipeline.run().wait_until_finish()
         except BaseException:
             _remove_temporary_files(output_file)
@@ -324,7 +324,7 @@ def _write_block(grouped, make_block, output_file):
     return [block, path, dict(statistics)]
 
 
-def _write_report(grouped, path):
+def _write_elements(grouped, path):
     _, results = grouped
     aside = _temporary_path(path)
     files.write_text(aside, json.dumps(list(results)))

@@ -11,8 +11,8 @@ _NUM_WORDS = 5  # number of words in an answer, for each [MASK]
 class MaskedTokens(Target):
     """The target of pre-training."""
 
-    name, usual_answers = "pre-training", "masked_words"
-    title, is_pretraining = "pre-training", True
+    name = title = "pre-training"
+    usual_answers, is_pretraining = "masked_words", True
     variables = ("cls/predictions/output_bias", "cls/seq_relationship/output_weights")
     fractions = "(masked_lm|next_sentence)_(accuracy|baseline)"
 

@@ -142,12 +142,12 @@ class Pretraining(task.Task):
             pretraining_records.make_sample(self.settings)
             self._resolve_records()
 
-    def describe(self):
+    def record_fields(self):
         settings, paths = self.settings, self.paths
         return {"task": self.target.name, "vocabulary": self._vocabulary,
-                **split_data.describe(settings,
-                                      lambda: pretraining_records.count_evaluated(settings, paths["dev"]),
-                                      **paths)}
+                **split_data.data_fields(settings,
+                                         lambda: pretraining_records.count_evaluated(settings, paths["dev"]),
+                                         **paths)}
 
     # --- The run
 
@@ -156,9 +156,8 @@ class Pretraining(task.Task):
 
     def predict(self, split, inference):
         """Returns (None, metrics). The predictions would need too much memory."""
-        batches = inference.batches("eval_batch_size", is_evaluation=True,
-                                    steps=self.settings.max_eval_steps)
-        return None, inference.complete(evaluate(batches, self.config.vocab_size))
+        return inference.evaluate(lambda batches: (None, evaluate(batches, self.config.vocab_size)),
+                                  "eval_batch_size", self.settings.max_eval_steps)
 
     def write(self, split, inference):
         from bertlib.tasks import results

@@ -81,15 +81,7 @@ def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_step
 
 
 def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim_padding=False):
-    """Returns an input_fn that reads a TFRecord file of `FeatureWriter`.
-
-    Args:
-      input_file: the file.
-      seq_length: sequence length with which the file was written.
-      is_training: whether to shuffle and repeat the examples.
-      drop_remainder: whether to drop the last batch if it is smaller than the other batches.
-      trim_padding: whether to sort examples by length and trim each batch to its longest sequence; see
-        `input_pipeline.record_dataset`.
-    """
+    """Returns an input_fn that reads a TFRecord file of `FeatureWriter`. For the arguments, see
+    `run_classifier.file_based_input_fn_builder`."""
     return head.input_fn_builder(input_file, feature_fields(seq_length, is_training), is_training,
                                  drop_remainder, example_encoding.SEQUENCES if trim_padding else ())

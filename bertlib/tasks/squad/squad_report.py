@@ -80,7 +80,7 @@ def write_report(path, facts, rows, answers, gold=None):
         row, answer = pair
         return (row.details["f1"], -answer.probability) if is_scored else answer.probability
 
-    report_sections.write_report(
+    report_sections.write_sections(
         path, facts, len(rows), "questions", counts,
         report_sections.errors_section(
             "Answers", Html('<mark class="predicted">predicted</mark>, <mark class="gold">right</mark>, '

@@ -17,11 +17,10 @@ from bertlib.tasks.target import Target
 class Spans(Target):
     """The target of models that find answers in a text."""
 
-    name = usual_answers = "questions"
-    title, planned = "question answering", "squad"
+    name, title = "questions", "question answering"
     variables = ("cls/squad/output_weights", "cls/squad/output_bias")
     architecture = "BertForQuestionAnswering"
-    answer_separator = prediction_files.ANSWER_SEPARATOR
+    separator = prediction_files.ANSWER_SEPARATOR
 
     def create_head(self):
         from bertlib.tasks.squad import squad_head
@@ -29,10 +28,6 @@ class Spans(Target):
 
     def planned_model(self):
         return self.create_head(), functools.partial(squad_data.feature_fields, is_training=True)
-
-    def may_lack_label(self, row):
-        # A question of SQuAD 2.0 without an answer has no label. The scores show that it was evaluated.
-        return row.get("f1") not in ("", None)
 
     def score_table(self, table):
         exact, f1 = table.numbers("exact_match"), table.numbers("f1")

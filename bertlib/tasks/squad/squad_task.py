@@ -122,10 +122,11 @@ class QuestionAnswering(task.Task):
     def fields(self, seq_length, split="train"):
         return squad_data.feature_fields(seq_length, is_training=split == "train")
 
-    def describe(self):
+    def record_fields(self):
         settings = self.settings
         return {"task": f"SQuAD {'2.0' if settings.version_2_with_negative else '1.1'}",
-                **split_data.describe(settings, lambda: len(self.data["dev"]), dev=[settings.predict_file])}
+                **split_data.data_fields(settings, lambda: len(self.data["dev"]),
+                                         dev=[settings.predict_file])}
 
     # --- The run
 
@@ -180,9 +181,8 @@ class QuestionAnswering(task.Task):
                                   {**scores, "global_step": inference.step})
         answers = [prediction.final_answer(threshold) for prediction in predictions]
         rows = squad_report.predicted_rows(examples, predictions, answers, gold, version_2)
-        self.write_table(task.TABLES["test" if gold is None else "dev"], rows,
-                         self.target.answer_separator)
-        results.write_report(self, task.REPORT, f"SQuAD {'2.0' if version_2 else '1.1'}", scores,
+        self.write_table(task.TABLES["test" if gold is None else "dev"], rows, self.target.separator)
+        results.write_report_or_warn(self, task.REPORT, f"SQuAD {'2.0' if version_2 else '1.1'}", scores,
                              settings.predict_file, squad_report.write_report, rows, answers, gold)
 
     def _answers(self, split, inference):

@@ -38,7 +38,7 @@ def write_report(path, facts, sentences, predicted):
 
     right = int((counts[:, 1] == 0).sum())
     legend = ", ".join(f'<mark class="{status}">{text}</mark>' for status, text in _STATUSES.items())
-    report_sections.write_report(
+    report_sections.write_sections(
         path, _overall(facts), len(results), "sentences", {"without an error": right},
         *_type_sections(results, facts.metrics["labels"]),
         report_sections.errors_section(

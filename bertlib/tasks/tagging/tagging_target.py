@@ -12,9 +12,7 @@ from bertlib.tasks.target import Target
 class Tags(Target):
     """The target of taggers."""
 
-    name = usual_answers = "tagging"
-    title, noun, planned = "a tagger", "tagger", "ner"
-    has_labels, optional_variables = True, ("crf/transitions",)
+    name, title = "tagging", "a tagger"
     architecture = "BertForTokenClassification"
     fractions = "eval_(accuracy|((f1|precision|recall)(_.*)?))"
     more_settings = (
@@ -23,10 +21,10 @@ class Tags(Target):
 
     def __init__(self, labels=(), crf=False):
         """Creates a target. `labels` is the list of the tags, in the scheme IOB2."""
-        self.labels, self.size, self.crf = labels, len(labels), crf
+        self.labels, self.crf = labels, crf
 
-    def of_model(self, model):
-        return Tags(model.labels, model.setting("crf"))
+    def with_labels(self, labels, setting):
+        return Tags(labels, setting("crf"))
 
     def create_head(self):
         from bertlib.tasks.tagging import tagging_head

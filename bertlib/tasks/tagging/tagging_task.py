@@ -132,14 +132,14 @@ class Tagging(task.Task):
     def num_train_steps(self):
         return task.count_steps(self.settings, len(self.windows.get("train", ())), "window")
 
-    def describe(self):
+    def record_fields(self):
         recorded = {"tag_scheme": self.scheme}
         if train := self.files.get("train"):
             recorded["word_splitting"] = word_splitter.choose_splitting(
                 sentence.words for sentence in train.sentences)
             recorded |= {"num_columns": train.width} if train.width else {}
         return {"task": "ner", "labels": self.target.labels, "settings": recorded,
-                **split_data.describe(self.settings, lambda: len(self.data["dev"]))}
+                **split_data.data_fields(self.settings, lambda: len(self.data["dev"]))}
 
     # --- The run
 
@@ -185,7 +185,7 @@ class Tagging(task.Task):
             self.write_table(task.TABLES[split], tagging_report.WordRows(file.sentences, predicted))
         if split == "dev":
             tags = [prediction.tags for prediction in predicted]
-            results.write_report(self, task.REPORT, "Tagging", scores, file.path,
+            results.write_report_or_warn(self, task.REPORT, "Tagging", scores, file.path,
                                  tagging_report.write_report, file.sentences, tags)
 
 
