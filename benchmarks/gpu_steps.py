@@ -23,7 +23,7 @@ from bertlib.tasks import head, training_plan
 from bertlib.tasks.classification import classification_head, classifier_data
 from bertlib.tasks.pretraining import pretraining_data, pretraining_head
 from bertlib.tasks.squad import squad_data, squad_head
-from bertlib.tasks.tagging import tagging_data, tagging_head
+from bertlib.tasks.tagging import tagging_head, tagging_windows
 import modeling
 
 GPU = "GPU:0"
@@ -34,7 +34,7 @@ MASKED_WORDS = 4
 HEADS = {
     "classifier": (classification_head.Classifier(2), classifier_data.feature_fields, ()),
     "squad": (squad_head.Span(), functools.partial(squad_data.feature_fields, is_training=True), ()),
-    "ner": (tagging_head.Tagger(NUM_TAGS, use_crf=True), tagging_data.feature_fields,
+    "ner": (tagging_head.Tagger(NUM_TAGS, use_crf=True), tagging_windows.feature_fields,
             tagging_head.BATCH_TOTALS),
     "pretraining": (pretraining_head.PretrainingHead(), functools.partial(
         pretraining_data.feature_fields, max_predictions_per_seq=MASKED_WORDS),

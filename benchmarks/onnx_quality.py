@@ -26,7 +26,7 @@ import results
 from bertlib import serving
 from bertlib.runs import trained_model
 from bertlib.tasks import split_data
-from bertlib.tasks.tagging.tagging_data import entity_spans
+from bertlib.tasks.tagging.tag_schemes import entity_spans
 
 UNITS = {"quality": "%", "cpu": "CPU s", "differing": "predictions", "num_train_epochs": "epochs",
          "learning_rate": ""}

@@ -71,7 +71,7 @@ def columns(heading, text_column=_TEXT_COLUMN, label_column=_LABEL_COLUMN):
 
 
 def word_columns(heading="Task"):
-    """Returns the flags that name the columns of CoNLL files; see `tagging_data`."""
+    """Returns the flags that name the columns of CoNLL files; see `conll_files`."""
     return section(heading, INPUT, [
         Integer("token_column", 1,
                 "Number of the column that contains the words. The first column is 1, the last column is -1.",

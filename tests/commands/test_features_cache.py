@@ -11,7 +11,7 @@ from rows import ROWS
 from bertlib.data import features_cache
 from bertlib.system import files
 from bertlib.tasks.squad import squad_data
-from bertlib.tasks.tagging import tagging_data
+from bertlib.tasks.tagging import tagging_windows
 import tokenization
 
 RECORDS = "train.tf_record", "eval.tf_record"
@@ -38,13 +38,13 @@ def test_squad_and_tagging_have_the_same_bits_with_the_cache(workspaces, tiny_mo
     tokenizer = tokenization.FullTokenizer(str(tiny_model.vocab))
     questions = workspaces(ROWS["SQuAD 2.0"], untrained=True).directory / "data" / "dev.json"
     examples = squad_data.read_squad_examples(str(questions), True, True)
-    window = tagging_data.Window(*([1, 2, 3] for _ in tagging_data.Window._fields))
+    window = tagging_windows.Window(*([1, 2, 3] for _ in tagging_windows.Window._fields))
 
     def write(name, cache):
         squad, tags = (str(tmp_path / f"{name}.{task}") for task in ("squad", "tags"))
         count = squad_data.file_based_convert_examples_to_features(examples, tokenizer, 32, 8, 8, True, squad,
                                                                    cache=cache)
-        tagging_data.write_windows([window, window], 8, tags, cache)
+        tagging_windows.write_windows([window, window], 8, tags, cache)
         return count, pathlib.Path(squad).read_bytes(), pathlib.Path(tags).read_bytes()
 
     cache = str(tmp_path / "cache")

@@ -10,16 +10,16 @@ from helpers import read_json, write_json
 from outputs import scores
 import pytest
 
-from bertlib.tasks.tagging import tagged_json_lines, tagging_data
+from bertlib.tasks.tagging import conll_files, sentence_files
 
 ROW = "tagging, columns"
 EVALUATE = dict(output_dir="output", results_dir="new")  # the directory has all other settings
 
 
 def test_it_says_what_it_read_and_writes_a_report(trained):
-    sentences = tagged_json_lines.read_tagged(str(trained.directory / "data" / "dev.conll")).sentences
+    sentences = sentence_files.read_sentences(str(trained.directory / "data" / "dev.conll")).sentences
     words = sum(len(sentence.words) for sentence in sentences)
-    counts = ", ".join(f"{count} {kind}" for kind, count in tagging_data.count_types(sentences).items())
+    counts = ", ".join(f"{count} {kind}" for kind, count in conll_files.count_types(sentences).items())
     assert f"dev.conll: 8 sentences, {words} words, IOB2: {counts}." in trained.finished.err
     assert (trained.output / "labels.txt").read_text() == "B-ANIMAL\nB-THING\nO\n"
     found = read_json(trained.output / "run.json")

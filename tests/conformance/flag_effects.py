@@ -109,7 +109,7 @@ _OVERRIDES = {
 # {flag: the test file that shows its effect}. These effects need several processes, a server, other data or
 # other machines.
 ELSEWHERE = {
-    "label_all_pieces": "tasks/test_tagging_data.py", "use_one_hot_embeddings": "test_modeling.py",
+    "label_all_pieces": "tasks/test_tagging_parts.py", "use_one_hot_embeddings": "test_modeling.py",
     "num_replicas": "commands/test_replicas_train.py", "replica_timeout": "commands/test_replicas.py",
     "max_restarts": "commands/test_replicas.py", "gradient_dtype": "estimator/test_step_config.py",
     "open_ports": "commands/test_open_ports.py", "use_xla": "commands/test_xla.py",

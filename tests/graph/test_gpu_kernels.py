@@ -26,7 +26,7 @@ from bertlib.tasks.classification import (
 )
 from bertlib.tasks.pretraining import pretraining_data, pretraining_head
 from bertlib.tasks.squad import squad_data, squad_head
-from bertlib.tasks.tagging import tagging_data, tagging_head
+from bertlib.tasks.tagging import tagging_head, tagging_windows
 import modeling
 import optimization
 from tests import tiny
@@ -55,8 +55,8 @@ HEADS = {
     "regression": (classification_head.Regressor(), functools.partial(
         classifier_data.feature_fields, target=text_targets.Score()), ()),
     "squad": (squad_head.Span(), functools.partial(squad_data.feature_fields, is_training=True), ()),
-    "tagger": (tagging_head.Tagger(5), tagging_data.feature_fields, tagging_head.BATCH_TOTALS),
-    "crf": (tagging_head.Tagger(5, use_crf=True), tagging_data.feature_fields, tagging_head.BATCH_TOTALS),
+    "tagger": (tagging_head.Tagger(5), tagging_windows.feature_fields, tagging_head.BATCH_TOTALS),
+    "crf": (tagging_head.Tagger(5, use_crf=True), tagging_windows.feature_fields, tagging_head.BATCH_TOTALS),
     "pretraining": (pretraining_head.PretrainingHead(), functools.partial(
         pretraining_data.feature_fields, max_predictions_per_seq=3), pretraining_head.BATCH_TOTALS),
 }

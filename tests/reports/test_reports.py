@@ -11,7 +11,7 @@ import pytest
 from bertlib.data.prediction_rows import PredictedRow
 from bertlib.reports import charts, choice_report, classification_report, intervals, report_page
 from bertlib.reports.report_sections import Facts
-from bertlib.tasks.tagging import tagging_data, tagging_report
+from bertlib.tasks.tagging import conll_files, tagging_report
 
 NASTY = ("<script>document.title = 'run'</script> &amp; \"quotes\"",
          "שלום \u202e end", "😀 NUL \x00 \x1b[0m \ud800")
@@ -191,7 +191,7 @@ def test_the_names_of_curves_do_not_overlap():
 
 def test_a_tagging(tmp_path):
     tags = ["O", "B-PER", "I-PER", "O", "B-LOC"]
-    sentences = [tagging_data.Sentence([*NASTY, "word", "end"], tags, list(range(first, first + 5)))
+    sentences = [conll_files.Sentence([*NASTY, "word", "end"], tags, list(range(first, first + 5)))
                  for first in (1, 7)]
     scores = {"precision": 0.5, "recall": 0.25, "f1": 0.125}
     metrics = {"eval_f1": 0.75, "eval_f1_LOC": 0.125, "labels": {

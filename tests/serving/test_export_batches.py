@@ -13,7 +13,7 @@ from bertlib import serving
 from bertlib.reports import answer_differences
 from bertlib.runs import registry, trained_model
 from bertlib.serving import export_text
-from bertlib.tasks.tagging import tagging_data
+from bertlib.tasks.tagging import tag_schemes
 import tf1
 
 WORDS = ["cat", "dogly", "catsed", "un", "gardens", "manedly", "the", "sees", ".", "xyz"]
@@ -89,7 +89,7 @@ def check_words(export, count):
             fitting = words[:fit(export.model, words)]
             expected = export.predictor(fitting)["tags"] if fitting else []
             row = [tag.decode() for tag in row]
-            assert tagging_data.convert_scheme(row[:len(fitting)]) == expected, batch
+            assert tag_schemes.convert_scheme(row[:len(fitting)]) == expected, batch
             assert not any(row[len(fitting):])
 
 

@@ -21,7 +21,7 @@ from bertlib.serving import prediction_inputs
 from bertlib.tasks import answers, split_data
 from bertlib.tasks.classification import choice_data, classifier_data, row_examples
 from bertlib.tasks.squad import squad_data
-from bertlib.tasks.tagging import tagged_json_lines
+from bertlib.tasks.tagging import sentence_files
 import modeling
 import tokenization
 
@@ -218,12 +218,12 @@ def columns_of(draw, found):
 
 def readers_of_sentences(path, flags, tokenizer):
     def read(**options):
-        file = tagged_json_lines.read_tagged(path, *flags.values(), **options)
+        file = sentence_files.read_sentences(path, *flags.values(), **options)
         return [(one.lines[0], list(one.words), one.tags) for one in file.sentences]
 
     its_model = model("tagging", {"label_all_pieces": False, **flags}, path, tokenizer, ["O", "B-X"])
     task = answers.create(its_model, "tagging")
-    return {"training": read, "test data": lambda: read(tagged=None),
+    return {"training": read, "test data": lambda: read(needs_tags=False),
             "export": lambda: split_data.read_dev_set(its_model),
             **{f"prediction {ahead}": lambda ahead=ahead: [
                 (line, list(values[0])) for line, values in asked(task, its_model, path, ahead)]

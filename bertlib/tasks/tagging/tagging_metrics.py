@@ -5,7 +5,7 @@ import collections
 import numpy as np
 
 from bertlib.data.prediction_tables import Scored
-from bertlib.tasks.tagging.tagging_data import entity_spans
+from bertlib.tasks.tagging.tag_schemes import entity_spans
 
 
 def score_tags(right, predicted):

@@ -7,7 +7,7 @@ import numpy as np
 from bertlib.data.prediction_rows import PredictedRow
 from bertlib.reports import classification_report, report_page, report_sections
 from bertlib.reports.report_page import Html, name, paragraph
-from bertlib.tasks.tagging import tagging_data, tagging_metrics
+from bertlib.tasks.tagging import tag_schemes, tagging_metrics
 
 _MAX_SENTENCES = 1000
 _MAX_WORDS = 300  # the report truncates a sentence with more words
@@ -26,7 +26,7 @@ def write_report(path, facts, sentences, predicted):
       path: the file.
       facts: a `report_sections.Facts` with the metrics of `tagging_metrics.score_tags`, and with "labels":
         {type: its metrics}.
-      sentences: list of `tagging_data.Sentence`, with tags.
+      sentences: list of `conll_files.Sentence`, with tags.
       predicted: list of lists of str, the predicted tags of each sentence.
     """
     results = [_Result(sentence, tags) for sentence, tags in zip(sentences, predicted, strict=True)]
@@ -56,13 +56,13 @@ class _Result:
     """A sentence and its predicted entities.
 
     Attributes:
-      sentence: `tagging_data.Sentence`.
+      sentence: `conll_files.Sentence`.
       spans: {status: list of (index of the first word, index after the last word, type)}; see `_STATUSES`.
     """
 
     def __init__(self, sentence, predicted):
         self.sentence = sentence
-        right, found = (set(tagging_data.entity_spans(tags)) for tags in (sentence.tags, predicted))
+        right, found = (set(tag_schemes.entity_spans(tags)) for tags in (sentence.tags, predicted))
         self.spans = {"found": sorted(right & found), "false": sorted(found - right),
                       "missed": sorted(right - found)}
 
@@ -142,8 +142,8 @@ class WordRows:
         """Stores the data.
 
         Args:
-          sentences: list of `tagging_data.Sentence`. The tags of a sentence may be None.
-          predictions: list with a `tagging_data.Prediction` for each sentence.
+          sentences: list of `conll_files.Sentence`. The tags of a sentence may be None.
+          predictions: list with a `tagging_windows.Prediction` for each sentence.
         """
         self._sentences, self._predictions = sentences, predictions
 

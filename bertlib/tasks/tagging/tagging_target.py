@@ -5,7 +5,14 @@ import itertools
 from bertlib.data import example_encoding
 from bertlib.runs import entries
 from bertlib.tasks import answers
-from bertlib.tasks.tagging import tagged_json_lines, tagging_data, tagging_metrics, word_splitter
+from bertlib.tasks.tagging import (
+    conll_files,
+    sentence_files,
+    tag_schemes,
+    tagging_metrics,
+    tagging_windows,
+    word_splitter,
+)
 from bertlib.tasks.target import Target
 
 
@@ -16,7 +23,7 @@ class Tags(Target):
     architecture = "BertForTokenClassification"
     fractions = "eval_(accuracy|((f1|precision|recall)(_.*)?))"
     more_settings = (
-        entries.Choice("tag_scheme", tagging_data.SCHEMES[0], tagging_data.SCHEMES, ""),
+        entries.Choice("tag_scheme", tag_schemes.SCHEMES[0], tag_schemes.SCHEMES, ""),
         entries.Choice("word_splitting", word_splitter.SPACES, word_splitter.SPLITTINGS, ""))
 
     def __init__(self, labels=(), crf=False):
@@ -31,7 +38,7 @@ class Tags(Target):
         return tagging_head.Tagger(self.size, self.crf)
 
     def planned_model(self):
-        return Tags([""] * 9).create_head(), tagging_data.feature_fields  # as many tags as in CoNLL-2003
+        return Tags([""] * 9).create_head(), tagging_windows.feature_fields  # as many tags as in CoNLL-2003
 
     score_table = staticmethod(tagging_metrics.score_table)
 
@@ -51,16 +58,16 @@ class TaggedText(answers.Answers):
 
     fields, extra_inputs = ("text",), ("tag_mask", "word_mask")
     formats, exports_texts, takes_words = ("onnx",), True, True
-    word_keys = tagged_json_lines.WORD_KEYS
+    word_keys = sentence_files.WORD_KEYS
 
     @classmethod
     def read_dev_set(cls, model, path_of):
-        file = tagged_json_lines.read_tagged(path_of("dev_file"), model.setting("token_column"),
-                                             model.setting("tag_column"))
+        file = sentence_files.read_sentences(path_of("dev_file"), model.setting("token_column"),
+                                                model.setting("tag_column"))
         return [((list(sentence.words),), sentence.tags) for sentence in file.sentences]
 
     def windows(self, text):
-        if isinstance(text, list) and all(isinstance(word, str) and tagging_data.split_words(word)
+        if isinstance(text, list) and all(isinstance(word, str) and conll_files.split_words(word)
                                           for word in text):
             words, text = text, " ".join(text)
             ends = list(itertools.accumulate(len(word) + 1 for word in words))
@@ -72,16 +79,16 @@ class TaggedText(answers.Answers):
             raise ValueError(f"text is {text!r:.80}, but it must be a text or a list of words.")
         if not words:
             raise ValueError("text is empty.")
-        tagging_windows, = tagging_data.make_windows(
-            [tagging_data.Sentence(words, None, None)], self.model.labels, self.model.tokenizer,
+        made, = tagging_windows.make_windows(
+            [conll_files.Sentence(words, None, None)], self.model.labels, self.model.tokenizer,
             self.model.max_seq_length, self.model.setting("label_all_pieces"))
         return [{**example_encoding.model_inputs(window.input_ids), "tag_mask": window.tag_mask,
-                 "word_mask": window.word_mask} for window in tagging_windows], (text, words, places)
+                 "word_mask": window.word_mask} for window in made], (text, words, places)
 
     def postprocess(self, outputs, details):
         text, words, places = details
-        sentence = tagging_data.Sentence(words, None, None)
-        prediction, = tagging_data.merge_windows(outputs, [sentence], self.model.labels,
+        sentence = conll_files.Sentence(words, None, None)
+        prediction, = tagging_windows.merge_windows(outputs, [sentence], self.model.labels,
                                                  self.model.setting("tag_scheme"))
         entities = []
         for first, last, kind, score in prediction.entities():
@@ -93,17 +100,17 @@ class TaggedText(answers.Answers):
 
     @staticmethod
     def read_words(stream, name, token_column, tag_column, bad_lines):
-        file = tagging_data.parse_conll(stream, name, token_column, tag_column, None, bad_lines)
+        file = conll_files.parse_conll(stream, name, token_column, tag_column, bad_lines, needs_tags=False)
         return [(sentence.lines[0], sentence.words) for sentence in file.sentences]
 
     def is_row(self, line):
-        row, column = tagging_data.split_words(line), self.model.setting("tag_column")
+        row, column = conll_files.split_words(line), self.model.setting("tag_column")
         if len(row) != self.model.setting("num_columns"):
             return False
-        return tagging_data.convert_scheme([row[column - (column > 0)]])[0] in self.model.labels
+        return tag_schemes.convert_scheme([row[column - (column > 0)]])[0] in self.model.labels
 
     def complete_tags(self, tags):
-        return tagging_data.convert_scheme(tags, self.model.setting("tag_scheme"))
+        return tag_schemes.convert_scheme(tags, self.model.setting("tag_scheme"))
 
     def exported_inputs(self):
         return ("word_mask",) if self.model.setting("crf") else ()

@@ -11,10 +11,12 @@ from bertlib.runs.input_paths import require_file
 from bertlib.system import files, terminal
 from bertlib.tasks import head_labels, split_data, task
 from bertlib.tasks.tagging import (
-    tagged_json_lines,
-    tagging_data,
+    conll_files,
+    sentence_files,
+    tag_schemes,
     tagging_metrics,
     tagging_target,
+    tagging_windows,
     word_splitter,
 )
 
@@ -30,13 +32,13 @@ _SAMPLE_DEFAULTS = {"num_train_epochs": 10.0, "train_batch_size": 16, "learning_
 
 
 class Tagging(task.Task):
-    """Tags the words of sentences. The data of a split are a list of `tagging_data.Sentence`.
+    """Tags the words of sentences. The data of a split are a list of `conll_files.Sentence`.
 
     Attributes:
-      files: {split: its `tagging_data.ConllFile` or `tagged_json_lines.JsonLinesFile`}, after `read`.
+      files: {split: its `conll_files.ConllFile` or `sentence_files.JsonLinesFile`}, after `read`.
       target: the `tagging_target.Tags`. After `read`, it knows the labels of the model.
       scheme: str, the scheme of the tags in the prediction file, after `read`.
-      windows: the inputs of the model, {split: list of `tagging_data.Window`}, after `read`.
+      windows: the inputs of the model, {split: list of `tagging_windows.Window`}, after `read`.
     """
 
     command, noun, title = "run_ner.py", "sentence", "Entities of the development file"
@@ -57,7 +59,7 @@ class Tagging(task.Task):
 
     def result_names(self, split):
         return [*super().result_names(split),
-                *([tagging_data.ConllFile.predictions_name] if split == "test" else [])]
+                *([conll_files.ConllFile.predictions_name] if split == "test" else [])]
 
     def read(self):
         settings = self.settings
@@ -71,14 +73,14 @@ class Tagging(task.Task):
             self.files[split] = file._replace(sentences=self.data[split])
         tagged = [file for file in self.files.values() if file.is_tagged]
         if tagged:
-            self.scheme, why = tagging_data.detect_scheme(tagged[0]), f"fits most of {tagged[0].path}"
+            self.scheme, why = conll_files.detect_scheme(tagged[0]), f"fits most of {tagged[0].path}"
         else:
-            self.scheme, why = self._recorded("tag_scheme") or tagging_data.SCHEMES[0], None
+            self.scheme, why = self._recorded("tag_scheme") or tag_schemes.SCHEMES[0], None
         for file in tagged:
-            tagging_data.check_scheme(file, self.scheme, why)
+            conll_files.check_scheme(file, self.scheme, why)
         self.target = tagging_target.Tags(_labels(settings, self.files.get("train")), settings.crf)
         for file in self.files.values():
-            tagging_data.log_file(file, self.scheme, self.target.labels)
+            conll_files.log_file(file, self.scheme, self.target.labels)
         self.warn_of_unknown_tokens(self.data, lambda sentence: [sentence.words])
         for split, file in self.files.items():
             self.windows[split] = self._make_windows(file)
@@ -93,8 +95,8 @@ class Tagging(task.Task):
         settings, path = self.settings, require_file(self.settings, f"{split}_file")
         # Each line of the test file needs a prediction, so its bad lines are always an error.
         bad_lines = None if split == "test" else faults.FileFaults(path, settings.skip_bad_lines)
-        file = tagged_json_lines.read_tagged(path, settings.token_column, settings.tag_column,
-                                             width if split == "test" else True, bad_lines)
+        file = sentence_files.read_sentences(path, settings.token_column, settings.tag_column,
+                                                split != "test", width, bad_lines)
         if bad_lines:
             self.skipped += bad_lines.log_skipped(" together with their sentences")
         if split == "test" and width and file.width not in (None, width):
@@ -105,13 +107,13 @@ class Tagging(task.Task):
         return file
 
     def _make_windows(self, file):
-        """Returns the inputs of the model for a file: a list of `tagging_data.Window`.
+        """Returns the inputs of the model for a file: a list of `tagging_windows.Window`.
 
         A sentence longer than --max_seq_length is cut into several windows. The number of such sentences is
         logged.
         """
         settings = self.settings
-        by_sentence = tagging_data.make_windows(file.sentences, self.target.labels, self.tokenizer,
+        by_sentence = tagging_windows.make_windows(file.sentences, self.target.labels, self.tokenizer,
                                                 settings.max_seq_length, settings.label_all_pieces,
                                                 settings.num_workers)
         windows = list(itertools.chain.from_iterable(by_sentence))
@@ -124,10 +126,10 @@ class Tagging(task.Task):
 
     # --- The model
 
-    target, sequences = tagging_target.Tags(), tagging_data.SEQUENCES
+    target, sequences = tagging_target.Tags(), tagging_windows.SEQUENCES
 
     def fields(self, seq_length, split="train"):
-        return tagging_data.feature_fields(seq_length)
+        return tagging_windows.feature_fields(seq_length)
 
     def num_train_steps(self):
         return task.count_steps(self.settings, len(self.windows.get("train", ())), "window")
@@ -144,24 +146,24 @@ class Tagging(task.Task):
     # --- The run
 
     def write_features(self, split, path):
-        tagging_data.write_windows(self.windows[split], self.settings.max_seq_length, path,
+        tagging_windows.write_windows(self.windows[split], self.settings.max_seq_length, path,
                                    self.settings.features_cache)
 
     def predict(self, split, inference):
         """Predicts the tags of a split. Returns (predictions, scores). `predictions` is a list with a
-        `tagging_data.Prediction` for each sentence. `scores` is None if the split has no tags.
+        `tagging_windows.Prediction` for each sentence. `scores` is None if the split has no tags.
 
         If the split has tags that the model does not know, the scores have no eval_loss, because an unknown
         tag has no loss.
         """
         file, rows = self.files[split], list(inference.rows())
-        predicted = tagging_data.merge_windows(rows, file.sentences, self.target.labels, self.scheme)
+        predicted = tagging_windows.merge_windows(rows, file.sentences, self.target.labels, self.scheme)
         if not file.is_tagged:
             return predicted, None
         found = tagging_metrics.score_tags([sentence.tags for sentence in file.sentences],
                                            [prediction.tags for prediction in predicted])
         scores = {f"eval_{name}": value for name, value in found.items()}
-        if set(tagging_data.collect_labels(file.sentences)) <= set(self.target.labels):
+        if set(conll_files.collect_labels(file.sentences)) <= set(self.target.labels):
             scores["eval_loss"] = sum(row["loss"] for row in rows) / sum(
                 sum(window.tag_mask) for window in self.windows[split])
         return predicted, {**scores, "global_step": inference.step}
@@ -192,7 +194,7 @@ class Tagging(task.Task):
 def _scores_of_types(sentences, scores):
     """Returns {type of an entity: {"precision", "recall", "f1", "support"}}. The support is the number of
     entities in `sentences`. `scores` are the metrics of `Tagging.predict`."""
-    counts = tagging_data.count_types(sentences)
+    counts = conll_files.count_types(sentences)
     return {kind: {**{metric: scores[f"eval_{metric}_{kind}"] for metric in ("precision", "recall", "f1")},
                    "support": counts.get(kind, 0)}
             for kind in sorted(key.removeprefix("eval_f1_") for key in scores if key.startswith("eval_f1_"))}
@@ -206,7 +208,7 @@ def _labels(settings, train):
       ValueError: no labels are known, or they are not usable.
     """
     if train is not None:
-        labels = tagging_data.collect_labels(train.sentences)
+        labels = conll_files.collect_labels(train.sentences)
         if labels == ["O"] and settings.max_train_examples:
             raise ValueError(f"--max_train_examples={settings.max_train_examples}: no drawn sentence of "
                              f"{train.path} has an entity, so there is nothing to learn. Pass a larger "
@@ -220,7 +222,7 @@ def _labels(settings, train):
         raise ValueError(f"--output_dir={settings.output_dir} has no {file_names.LABELS}, the file in "
                          "which a training stores the labels of the model. Train first, with "
                          "--do_train=true.")
-    wrong = [label for label in labels if not tagging_data.is_iob2(label)]
+    wrong = [label for label in labels if not tag_schemes.is_iob2(label)]
     if wrong:
         raise ValueError(f"The labels of the model are {', '.join(labels)}. {wrong[0]!r} is not a tag of the "
                          "scheme IOB2. Train a model for tagging, with --do_train=true.")

@@ -1,5 +1,5 @@
-"""Reads and writes tagged sentences as JSON Lines. Each line is an object with the words and the tags of a
-sentence:
+"""Reads files of sentences. `conll_files` reads columns, and this module reads JSON Lines. Each line is an
+object with the words and the tags of a sentence:
 
     {"tokens": ["Ana", "Ruiz", "sleeps"], "ner_tags": ["B-PER", "I-PER", "O"]}
 """
@@ -9,19 +9,19 @@ import json
 from bertlib.data import faults, tables
 from bertlib.data.tables import RowError
 from bertlib.system import terminal
-from bertlib.tasks.tagging import tagging_data
+from bertlib.tasks.tagging import conll_files, tag_schemes
 
 # A JSON object has a list of words and a list of tags. These are the possible keys of the two lists.
 WORD_KEYS, TAG_KEYS = ("tokens", "words"), ("ner_tags", "tags")
 _MISSING_TAGS = f"the tags are missing. Add a list of tags with the key {' or '.join(map(repr, TAG_KEYS))}."
 
 
-class JsonLinesFile(tagging_data.ConllFile):
+class JsonLinesFile(conll_files.ConllFile):
     """The content of a file with tagged sentences in JSON Lines.
 
     The attribute `lines` is a list of dict, one for each sentence. `width` is None, because JSON Lines have
     no columns. All words of a sentence are in one line of the file, so the attribute `lines` of a
-    `tagging_data.Sentence` contains this line number once for each word.
+    `conll_files.Sentence` contains this line number once for each word.
     """
 
     predictions_name = "test_predictions.jsonl"
@@ -33,31 +33,30 @@ class JsonLinesFile(tagging_data.ConllFile):
         a line already has one of these keys, the value of the key is replaced.
 
         Args:
-          predictions: list with a `tagging_data.Prediction` for each sentence.
+          predictions: list with a `tagging_windows.Prediction` for each sentence.
         """
         lines = ({**row, "predicted_tags": prediction.tags, "tag_probabilities": prediction.probabilities}
                  for row, prediction in zip(self.lines, predictions, strict=True))
         return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
 
 
-def read_tagged(path, token_column=1, tag_column=-1, tagged=True, bad_lines=None):
-    """Reads a file with tagged sentences. A file with an extension of JSON Lines is read as JSON Lines. Any
-    other file is read as columns, see `tagging_data.parse_conll`.
+def read_sentences(path, token_column=1, tag_column=-1, needs_tags=True, width=None, bad_lines=None):
+    """Reads a file of sentences. A file with an extension of JSON Lines is read as JSON Lines. Any other file
+    is read as columns, see `conll_files.parse_conll`.
 
     Args:
       path: the file, which may be compressed with gzip.
       token_column, tag_column: int, the numbers of the columns of the words and of the tags, from 1. Negative
         numbers count from the last column, which is -1. They are ignored for JSON Lines.
-      tagged: True, None or an int.
-        True: the file must have tags; a file without tags is an error.
-        None: the file counts as tagged if it contains a valid tag other than "O".
-        An int: the number of columns of the training file. The file counts as tagged if it has this number of
-        columns, and if its tag column contains a valid tag other than "O". If it has this number of columns
-        without any valid tag, it is an error.
+      needs_tags: whether a file without tags is an error. If false, the file counts as tagged if it contains
+        a valid tag other than "O".
+      width: number of columns of the training file, or None. It is used only if `needs_tags` is false. A file
+        with another number of columns counts as untagged. A file with this number of columns, but without any
+        valid tag, is an error.
       bad_lines: the `faults.FileFaults` of the file. By default, a bad line is an error.
 
     Returns:
-      a `JsonLinesFile` or a `tagging_data.ConllFile`.
+      a `JsonLinesFile` or a `conll_files.ConllFile`.
 
     Raises:
       FileNotFoundError, ValueError: the file is missing or blank, or its words or tags are not usable. The
@@ -67,12 +66,12 @@ def read_tagged(path, token_column=1, tag_column=-1, tagged=True, bad_lines=None
         bad_lines = faults.FileFaults(str(path), is_skipping=None)
     with tables.open_table(path) as stream:
         if tables.is_json_lines(path):
-            return _read_json_lines(stream, str(path), tagged is True, bad_lines)
-        return tagging_data.parse_conll(stream, path, token_column, tag_column, tagged, bad_lines)
+            return _read_json_lines(stream, str(path), needs_tags, bad_lines)
+        return conll_files.parse_conll(stream, path, token_column, tag_column, bad_lines, needs_tags, width)
 
 
 def _read_json_lines(stream, path, needs_tags, bad_lines):
-    """Reads JSON Lines; see `read_tagged`.
+    """Reads JSON Lines; see `read_sentences`.
 
     The words are in "tokens" or "words", and the tags in "ner_tags" or "tags". Other keys are ignored.
 
@@ -131,21 +130,21 @@ def _read_sentence(line, row):
     if not words:
         raise RowError(line, f"{key!r} is empty; remove the line.", "empty text")
     for word in words:
-        if not tagging_data.split_words(word):
+        if not conll_files.split_words(word):
             raise RowError(line, f"{key!r} contains the word {word!r}, which is empty. Remove this word and "
                            "its tag.", "empty text")
     tag_key = _find_key(line, row, TAG_KEYS)
     if row.get(tag_key) is None:
-        return tagging_data.Sentence(words, None, [line] * len(words))
+        return conll_files.Sentence(words, None, [line] * len(words))
     tags = _read_list(line, row, tag_key)
     if len(tags) != len(words):
         raise RowError(line, f"{key!r} has {terminal.counted(len(words), 'word')}, but {tag_key!r} has "
                        f"{terminal.counted(len(tags), 'tag')}. Each word needs one tag.", "bad tag")
     for tag in tags:
-        if not tagging_data.is_tag(tag):
+        if not tag_schemes.is_tag(tag):
             raise RowError(line, f"{tag!r} in {tag_key!r} is not a tag. A tag is O; or B-, I-, E- or S- with "
                            "the type of an entity, such as B-PER.", "bad tag")
-    return tagging_data.Sentence(words, tags, [line] * len(words))
+    return conll_files.Sentence(words, tags, [line] * len(words))
 
 
 def _find_key(line, row, keys):

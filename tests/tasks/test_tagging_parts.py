@@ -1,4 +1,4 @@
-"""tagging_data.py: CoNLL files, tagging schemes, scores (compared with seqeval), and the content of windows.
+"""Tagging: CoNLL files, tagging schemes, scores (compared with seqeval), and the content of windows.
 """
 
 import random
@@ -11,8 +11,16 @@ import pytest
 from seqeval import metrics, scheme
 import tiny
 
-from bertlib.tasks.tagging import tagged_json_lines, tagging_data, tagging_metrics, tagging_report
-from bertlib.tasks.tagging.tagging_data import Prediction, Sentence
+from bertlib.tasks.tagging import (
+    conll_files,
+    sentence_files,
+    tag_schemes,
+    tagging_metrics,
+    tagging_report,
+    tagging_windows,
+)
+from bertlib.tasks.tagging.conll_files import Sentence
+from bertlib.tasks.tagging.tagging_windows import Prediction
 import tokenization
 
 # --- Files -----------------------------------------------------------------------------------------------
@@ -23,32 +31,33 @@ FILE = ("\ufeff-DOCSTART- -X- -X- O\r\n\r\n# a comment, before a sentence\nAna\t
 
 
 def test_a_file_is_read_and_written_line_by_line(tmp_path):
-    file = tagged_json_lines.read_tagged(write_file(tmp_path / "f.txt", FILE))
+    file = sentence_files.read_sentences(write_file(tmp_path / "f.txt", FILE))
     assert file.sentences == [Sentence(["Ana", "#", "10\u00a0000"], ["I-PER", "O", "O"], [4, 5, 6]),
                               Sentence(["#", "is"], ["I-LOC", "O"], [11, 12])]
     assert file.width == 4 and file.is_tagged
-    text = file.add_predictions([tagging_data.Prediction(["B-X", "O", "I-X"], [1.0] * 3),
-                                 tagging_data.Prediction(["O", "S-Y"], [1.0] * 2)])
+    text = file.add_predictions([tagging_windows.Prediction(["B-X", "O", "I-X"], [1.0] * 3),
+                                 tagging_windows.Prediction(["O", "S-Y"], [1.0] * 2)])
     assert text == ("-DOCSTART- -X- -X- O O\n\n# a comment, before a sentence\nAna\tNN  I-NP I-PER\tB-X\n"
                     "#\tNN I-NP O\tO\n10\u00a0000 NN B-NP O I-X\n\n\n# another\n-DOCSTART- O\n"
                     "# NN I-NP I-LOC O\nis NN I-NP O S-Y\n")
 
 
-@pytest.mark.parametrize("text, tagged, expected", [
+@pytest.mark.parametrize("text, width, expected", [
     ("a NN\nb O\n", None, None), ("a B-X\nb O\n", None, ["B-X", "O"]), ("a\nb\n", None, None),
     ("a O\nb O\n", None, None), ("a B-X\nb O\n", 3, None), ("a B-X\nb O\n", 2, ["B-X", "O"])])
-def test_whether_a_file_has_tags(text, tagged, expected, tmp_path):
-    file = tagged_json_lines.read_tagged(write_file(tmp_path / "f.txt", text), tagged=tagged)
+def test_whether_a_file_has_tags(text, width, expected, tmp_path):
+    file = sentence_files.read_sentences(write_file(tmp_path / "f.txt", text), needs_tags=False,
+                                         width=width)
     assert file.sentences[0].tags == expected and file.is_tagged == (expected is not None)
 
 
 def test_plain_sentences_with_as_many_words_as_columns_are_refused(tmp_path):
     path = write_file(tmp_path / "f.txt", "\nPeter Blackburn of Berlin\n")
     with pytest.raises(ValueError, match=r"f.txt:2: 'Berlin' is not a tag. .* 4 .* use predict.py"):
-        tagged_json_lines.read_tagged(path, tagged=4)
-    assert not tagged_json_lines.read_tagged(path, tagged=2).is_tagged
+        sentence_files.read_sentences(path, needs_tags=False, width=4)
+    assert not sentence_files.read_sentences(path, needs_tags=False, width=2).is_tagged
     path = write_file(tmp_path / "f.txt", "Peter NNP B-NP _\nBlackburn NNP I-NP _\n")  # "_" means no tag
-    assert not tagged_json_lines.read_tagged(path, tagged=4).is_tagged
+    assert not sentence_files.read_sentences(path, needs_tags=False, width=4).is_tagged
 
 
 @pytest.mark.parametrize("text, columns, message", [
@@ -69,7 +78,7 @@ def test_plain_sentences_with_as_many_words_as_columns_are_refused(tmp_path):
 def test_what_cannot_be_read_is_told_with_its_line(text, columns, message, tmp_path):
     (tmp_path / "f.txt").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ValueError, match=f"^{re.escape(str(tmp_path / 'f.txt'))}{message}"):
-        tagged_json_lines.read_tagged(str(tmp_path / "f.txt"), *columns)
+        sentence_files.read_sentences(str(tmp_path / "f.txt"), *columns)
 
 
 # --- Schemes ---------------------------------------------------------------------------------------------
@@ -88,15 +97,15 @@ def entities(draw):
     return found, place + draw(some.integers(0, 2))
 
 
-@given(entities(), some.sampled_from(tagging_data.SCHEMES))
+@given(entities(), some.sampled_from(tag_schemes.SCHEMES))
 def test_a_scheme_says_which_entities_there_are(found, name):
     spans, length = found
-    tags = tagging_data.tags_from_spans(spans, length, name)
-    assert len(tags) == length and tagging_data.entity_spans(tags) == spans
+    tags = tag_schemes.tags_from_spans(spans, length, name)
+    assert len(tags) == length and tag_schemes.entity_spans(tags) == spans
     theirs = scheme.Entities([tags], SEQEVAL[name]).entities[0] if tags else []
     assert [entity.to_tuple()[1:] for entity in theirs] == [(kind, start, end) for start, end, kind in spans]
-    for other in tagging_data.SCHEMES:
-        assert tagging_data.convert_scheme(tags, other) == tagging_data.tags_from_spans(spans, length, other)
+    for other in tag_schemes.SCHEMES:
+        assert tag_schemes.convert_scheme(tags, other) == tag_schemes.tags_from_spans(spans, length, other)
 
 
 def tagged(*sentences):
@@ -106,7 +115,7 @@ def tagged(*sentences):
         tags = sentence.split()
         found.append(Sentence(tags, tags, list(range(line, line + len(tags)))))
         line += len(tags) + 1
-    return tagging_data.ConllFile("f.txt", [], 2, found)
+    return conll_files.ConllFile("f.txt", [], 2, found)
 
 
 @pytest.mark.parametrize("sentences, expected", [
@@ -114,7 +123,7 @@ def tagged(*sentences):
     (["B-A E-A O"], "BIOES"), (["O S-A"], "BIOES"), (["O O"], "IOB2"), (["B-A B-A", "B-A", "I-A"], "IOB2"),
     (["I-A", "I-B", "I-A O B-A"], "IOB1")])
 def test_the_scheme_is_the_one_that_most_tags_fit(sentences, expected):
-    assert tagging_data.detect_scheme(tagged(*sentences)) == expected
+    assert conll_files.detect_scheme(tagged(*sentences)) == expected
 
 
 @pytest.mark.parametrize("sentences, scheme, message", [
@@ -129,15 +138,15 @@ def test_the_scheme_is_the_one_that_most_tags_fit(sentences, expected):
     (["B-A I-A"], "BIOES", "f.txt:2: the tag I-A after B-A is not .* BIOES, .* the right tag is E-A.")])
 def test_tags_that_are_no_sequence_of_a_scheme_are_told_with_their_line(sentences, scheme, message):
     with pytest.raises(ValueError, match=message):
-        tagging_data.check_scheme(tagged(*sentences), scheme, "is so")
+        conll_files.check_scheme(tagged(*sentences), scheme, "is so")
 
 
 def test_labels_and_counts_do_not_depend_on_the_scheme():
-    for name in tagging_data.SCHEMES:
-        tags = tagging_data.tags_from_spans([(0, 2, "B"), (2, 3, "A"), (3, 4, "A")], 6, name)
+    for name in tag_schemes.SCHEMES:
+        tags = tag_schemes.tags_from_spans([(0, 2, "B"), (2, 3, "A"), (3, 4, "A")], 6, name)
         sentences = [Sentence(tags, tags, []), Sentence(["w"], ["O"], [])]
-        assert tagging_data.collect_labels(sentences) == ["B-A", "B-B", "I-B", "O"]
-        assert tagging_data.count_types(sentences) == {"A": 2, "B": 1}
+        assert conll_files.collect_labels(sentences) == ["B-A", "B-B", "I-B", "O"]
+        assert conll_files.count_types(sentences) == {"A": 2, "B": 1}
 
 
 # --- Scores ----------------------------------------------------------------------------------------------
@@ -168,7 +177,7 @@ def test_scores_are_those_of_seqeval_whatever_the_sequences(sentences):
 
 @given(some.lists(some.integers(1, 6), min_size=1, max_size=30), some.integers(6, 20))
 def test_windows_tag_each_word_once_where_it_has_most_context(sizes, room):
-    windows = tagging_data.window_bounds(sizes, room)
+    windows = tagging_windows.window_bounds(sizes, room)
     assert windows[0][:1] == windows[0][2:3] == (0,) and windows[-1][1] == windows[-1][3] == len(sizes)
     for start, end, first, last in windows:
         assert start <= first < last <= end and sum(sizes[start:end]) <= room
@@ -193,7 +202,7 @@ LABELS = ["B-A", "B-B", "I-A", "O"]
 
 def windows(tokenizer, words, tags, length=tiny.SEQ_LENGTH, **options):
     sentence = Sentence(words.split(" "), tags and tags.split(), [])
-    found, = tagging_data.make_windows([sentence], LABELS, tokenizer, length, **options)
+    found, = tagging_windows.make_windows([sentence], LABELS, tokenizer, length, **options)
     return found
 
 
@@ -219,7 +228,7 @@ def test_a_long_sentence_is_cut_and_joined_again(tokenizer):
     sentences = [Sentence([chance.choice(["cat", "dogs", "birds", "the", "finds"]) for _ in range(count)],
                           [chance.choice(["O", "B-A", "B-B"]) for _ in range(count)], [])
                  for count in (2, 40, 1, 9)]
-    made = tagging_data.make_windows(sentences, LABELS, tokenizer, 10)
+    made = tagging_windows.make_windows(sentences, LABELS, tokenizer, 10)
     assert len(made[0]) == len(made[2]) == 1 < len(made[1])
     for sentence, found in zip(sentences, made):
         ids = [LABELS[tag] for window in found for tag, here in zip(window.tag_ids, window.word_mask) if here]
@@ -238,7 +247,7 @@ def test_a_word_longer_than_a_window_is_cut(tokenizer):
 def test_an_error_lists_all_lines_that_cannot_be_used(tmp_path):
     path = tmp_path / "a.conll"
     path.write_bytes(b"a O\nb B\nc\n\nd\xff O\ne O\n")
-    title, *listed, advice = error_of(tagged_json_lines.read_tagged, str(path)).split("\n")
+    title, *listed, advice = error_of(sentence_files.read_sentences, str(path)).split("\n")
     assert title == (
         f"{path}: 3 lines cannot be used (bad encoding 1, bad tag 1, wrong width 1); they are:")
     assert advice == "Correct these lines."
