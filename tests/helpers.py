@@ -12,10 +12,10 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
+from bertlib.data import labelled_rows
 from bertlib.runs import registry
 from bertlib.runs.settings import Settings
 import bertlib.tasks  # noqa: F401  registers the commands, whose flags `settings_of` has
-from bertlib.tasks.classification import row_examples
 import modeling
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -220,5 +220,6 @@ def example_reader(task_type="classification", text=None, label=None, header=Non
     columns = {"text_column": text, "label_column": label}
     settings.update({flag: named and ",".join(map(str, named)) for flag, named in columns.items()})
     settings["header"] = {None: "auto", True: "true", False: "false"}[header]
-    return row_examples.ExampleReader(
-        task_type, settings.get, lambda flag: isinstance(columns[flag][0], str), skip_bad_lines)
+    return labelled_rows.ExampleReader(
+        registry.find_target(task_type).label_kind(settings.get), settings.get,
+        lambda flag: isinstance(columns[flag][0], str), skip_bad_lines)

@@ -13,8 +13,8 @@ This command trains and evaluates the installed model on the sample data. The ne
 from bertlib.commands import common_flags, devices
 
 from bertlib.tasks import driver
-from bertlib.tasks.classification import choice_flags
-from bertlib.tasks.classification.choice_task import MultipleChoice
+from bertlib.tasks.choice import choice_flags
+from bertlib.tasks.choice.choice_task import MultipleChoice
 
 ENTRIES = choice_flags.RUN_SWAG
 

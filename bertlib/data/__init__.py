@@ -2,7 +2,8 @@
 predictions.
 
 - What is in a file of rows? `tables` (CSV, TSV, JSON Lines), `header_rows`, `columns` (which ones have the
-  texts), `row_fields`, `label_lists`, `label_map`, `text_keys`; `corpus` for plain text
+  texts), `labelled_rows` (texts and labels), `row_fields`, `label_lists`, `label_map`, `text_keys`; `corpus`
+  for plain text
 - Which lines are bad, and which texts are unusual? `faults`, `unknown_tokens`
 - How do examples become batches? `example_encoding`, `record_files`, `record_manifests`, `features_cache`,
   `batches` (the size of a batch and its micro-batches), `input_pipeline`

@@ -186,7 +186,7 @@ def _truncate(ragged, sizes):
 def _encoder_inputs(model, first, second=None):
     """Returns the inputs of the encoder for one or two texts.
 
-    Texts that are too long are truncated in the same way as in `classifier_features._truncate_seq_pair`: in a
+    Texts that are too long are truncated in the same way as in `text_windows.cut_into_windows`: in a
     pair, tokens are removed from the longer text.
 
     Args:

@@ -8,7 +8,7 @@ import itertools
 import json
 from typing import NamedTuple
 
-from bertlib.data import columns, faults, header_rows, row_fields, tables
+from bertlib.data import columns, faults, row_fields, tables
 
 FORMATS = ("text", *tables.FORMATS, "conll")
 PAIR = " ||| "  # separates the two texts in a line of plain text
@@ -95,8 +95,7 @@ class InputReader:
         columns.check_header_flag(arguments["header"], arguments["text"], "--text_column")
         self._reader = columns.TextReader(
             **arguments, takes_lists=answers.takes_words,
-            label_kind=header_rows.LabelKind(model.target.is_score, model.target.is_multilabel,
-                                             model.setting("label_separator", ",")))
+            label_kind=model.target.label_kind(model.setting))
         self._reader.other_names = [] if has_text_column else _other_names(model, answers)
         self._reader.find_unread = answers.find_unread
 

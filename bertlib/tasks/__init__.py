@@ -5,7 +5,7 @@
 - What is a model? `target` (what it predicts), `head` (its graph), `head_labels` (the head in a checkpoint),
   `hub_encoder`
 - How is a trained model used? `answers`, `loaded_model`, `export_model`, `warmup`
-- What do several tasks share? `shared_flags`, `split_data`, `window_pooling`
+- What do several tasks share? `shared_flags`, `split_data`, `text_windows`
 
 This module registers the tasks in `bertlib.runs.registry`. The modules of a task are imported when something
 in them is used for the first time.
@@ -45,12 +45,12 @@ def _pretraining_target():
 
 
 def _choice_flags():
-    from bertlib.tasks.classification import choice_flags
+    from bertlib.tasks.choice import choice_flags
     return choice_flags
 
 
 def _choice_target():
-    from bertlib.tasks.classification import choice_target
+    from bertlib.tasks.choice import choice_target
     return choice_target
 
 

@@ -1,5 +1,6 @@
 """The base class of the targets: what models predict. The modules of the targets load no TensorFlow."""
 
+from bertlib.data.header_rows import LabelKind
 from bertlib.runs import registry
 
 
@@ -67,7 +68,11 @@ class Target:
         returns the `input_pipeline.Field`s)."""
         raise NotImplementedError
 
-    # --- Tables of predictions
+    # --- Files and tables of predictions
+
+    def label_kind(self, setting):
+        """Returns the `header_rows.LabelKind` of the user's own files. For `setting`, see `with_labels`."""
+        return LabelKind(self.is_score, self.is_multilabel, setting("label_separator") or ",")
 
     def score_table(self, table):
         """Returns the `prediction_tables.Scored` of a table of predictions."""

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from bertlib.runs.settings import Settings
-from bertlib.tasks.classification import classification_results, classifier_features
+from bertlib.tasks import text_windows
+from bertlib.tasks.classification import classification_results
 from bertlib.tasks.classification.classification_task import Classification
 from bertlib.tasks.classification.classifier_data import get_processor
 from bertlib.tasks.classification.text_targets import SingleLabel
@@ -19,7 +20,7 @@ from bertlib.tasks.classification.text_targets import SingleLabel
     ([7] + [6] * 9, "1 of 10 examples (10.0%) are longer than --max_seq_length=6; the longest has 7 tokens. "
      "These examples were truncated. To use more of their text, raise --max_seq_length.")])
 def test_lengths_in_words(lengths, said):
-    assert classifier_features.describe_lengths(lengths, "example", 6) == said
+    assert text_windows.describe_lengths(lengths, "example", 6) == said
 
 
 @pytest.mark.parametrize("right, expected", [

@@ -14,7 +14,7 @@ import pytest
 import scripts as runs
 import tiny
 
-from bertlib.tasks.classification import choice_head
+from bertlib.tasks.choice import choice_head
 import modeling
 
 

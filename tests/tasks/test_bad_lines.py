@@ -12,7 +12,7 @@ import helpers
 from helpers import example_reader, write_file
 import pytest
 
-from bertlib.data import faults, tables
+from bertlib.data import faults, labelled_rows, tables
 from bertlib.tasks import split_data
 from bertlib.tasks.classification import dev_split, row_examples
 from bertlib.tasks.classification.classifier_data import InputExample
@@ -283,6 +283,6 @@ def test_examples_are_drawn_by_content_and_more_of_them_include_fewer():
         assert set(map(id, before)) <= set(map(id, drawn))
         before = drawn
     assert draw(examples, None) is examples
-    rows = [row_examples.Row(1, (example.text_a,), example.label) for example in examples]
+    rows = [labelled_rows.Row(1, (example.text_a,), example.label) for example in examples]
     assert [row.text_a for row in draw(rows, 9)] == [
         example.text_a for example in draw(examples, 9)]

@@ -6,7 +6,7 @@ import random
 import numpy as np
 
 from bertlib.data import record_files
-from bertlib.tasks import window_pooling
+from bertlib.tasks import text_windows
 from bertlib.tasks.classification import classifier_features, text_targets
 import tokenization
 
@@ -18,10 +18,10 @@ def test_windows_of_any_pair():
     for _ in range(300):
         a, b = ([f"{name}{index}" for index in range(chance.randint(0, 20))] for name in "ab")
         room, stride = chance.randint(0, 25), chance.randint(1, 12)
-        windows = classifier_features.cut_into_windows(a, b, room, stride)
+        windows = text_windows.cut_into_windows(a, b, room, stride)
         cut = list(a), list(b)
         classifier_features._truncate_seq_pair(*cut, room)
-        assert classifier_features.cut_into_windows(a, b, room, 0) == [cut]
+        assert text_windows.cut_into_windows(a, b, room, 0) == [cut]
         # The longer text is cut as SQuAD cuts a context. A stride beyond the window leaves no token out.
         longer = 0 if len(a) > len(b) else 1
         text, size, starts = (a, b)[longer], len(cut[longer]), [0]
@@ -74,7 +74,7 @@ def test_predictions_of_a_text_are_the_means_of_its_windows():
     counts = [1, 3, 2, 1]
     rows = [{"probabilities": generator.random_sample(3).astype(np.float32),
              "scores": np.float32(generator.standard_normal())} for _ in range(sum(counts))]
-    found = window_pooling.pooled(rows, counts)
+    found = text_windows.pooled(rows, counts)
     start = 0
     for row, count in zip(found, counts, strict=True):
         for name in ("probabilities", "scores"):
@@ -83,4 +83,4 @@ def test_predictions_of_a_text_are_the_means_of_its_windows():
             assert row[name].dtype == np.float32 and row[name].tobytes() == mean.tobytes()
             assert count > 1 or row[name].tobytes() == values[0].tobytes()
         start += count
-    assert window_pooling.pooled([], []) == []
+    assert text_windows.pooled([], []) == []

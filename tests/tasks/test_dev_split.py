@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as some
 import pytest
 
-from bertlib.data import text_keys
-from bertlib.tasks.classification import dev_split, row_examples
+from bertlib.data import labelled_rows, text_keys
+from bertlib.tasks.classification import dev_split
 
 
 def part_of(labels):
-    rows = [row_examples.Row(index + 1, (f"text {index}",), label) for index, label in enumerate(labels)]
-    return row_examples.ExampleFile("train.csv", rows, True)
+    rows = [labelled_rows.Row(index + 1, (f"text {index}",), label) for index, label in enumerate(labels)]
+    return labelled_rows.ExampleFile("train.csv", rows, True)
 
 
 def lines(part):
@@ -92,7 +92,7 @@ def splits(draw):
     pairs = some.tuples(texts, draw(some.sampled_from([some.none(), texts])))
     labels = draw(some.sampled_from(LABELS))
     rows = draw(some.lists(some.tuples(pairs, labels), min_size=4, max_size=40))
-    return row_examples.ExampleFile("train.csv", [row_examples.Row(line, pair, label)
+    return labelled_rows.ExampleFile("train.csv", [labelled_rows.Row(line, pair, label)
                                             for line, (pair, label) in enumerate(rows, 2)], True)
 
 
@@ -162,9 +162,9 @@ def test_a_split_that_would_be_empty_is_refused():
 
 # --- Storing and finding ---------------------------------------------------------------------------------
 
-ROWS = [row_examples.Row(2, ("a cat",), "x"),
-        row_examples.Row(3, ("a \ud800 dog", "zwei\nZeilen"), ("b", "a")),
-        row_examples.Row(5, ("7",), 0.1)]
+ROWS = [labelled_rows.Row(2, ("a cat",), "x"),
+        labelled_rows.Row(3, ("a \ud800 dog", "zwei\nZeilen"), ("b", "a")),
+        labelled_rows.Row(5, ("7",), 0.1)]
 
 
 # A line of a file that has no digests of texts. It belongs to the first of the `ROWS`.
@@ -172,7 +172,7 @@ OLD_LINE = "2\t7994d71fa6fc751bc3dccb3f95c714b8"
 
 
 def test_stored_rows_are_a_line_each_and_tell_rows_apart():
-    text = dev_split.format_dev_rows(row_examples.ExampleFile("train.csv", ROWS, True))
+    text = dev_split.format_dev_rows(labelled_rows.ExampleFile("train.csv", ROWS, True))
     comment, header, *stored = text.splitlines()
     assert comment.startswith("# ") and header == "line\tdigest\ttexts"
     assert [line.split("\t")[0] for line in stored] == ["2", "3", "5"]
@@ -186,7 +186,7 @@ def test_stored_rows_are_a_line_each_and_tell_rows_apart():
 
 
 def test_files_without_digests_of_texts_are_read_and_need_unchanged_labels():
-    file, stored = row_examples.ExampleFile("train.csv", ROWS, True), f"# \nline\tdigest\n{OLD_LINE}\n"
+    file, stored = labelled_rows.ExampleFile("train.csv", ROWS, True), f"# \nline\tdigest\n{OLD_LINE}\n"
     assert dev_split.find_rows(file, stored, "dev_rows.txt").dev.rows == ROWS[:1]
     corrected = file._replace(rows=[ROWS[0]._replace(label="y"), *ROWS[1:]])
     with pytest.raises(ValueError, match="lacks 1 of the 1 rows .* texts or labels were changed"):
@@ -200,10 +200,10 @@ def test_files_without_digests_of_texts_are_read_and_need_unchanged_labels():
 def test_the_texts_of_an_earlier_training_are_found_without_its_rows_in_memory(columns, tmp_path, caplog):
     """The training file has a bad line, which was logged in the training. The first rows are its development
     set. In dev_rows.txt of older versions, a line has two columns."""
-    rows = [row_examples.Row(line, (f"text {line} " + "word " * 50,), "x") for line in range(2, 5002)]
+    rows = [labelled_rows.Row(line, (f"text {line} " + "word " * 50,), "x") for line in range(2, 5002)]
     path = tmp_path / "train.csv"
     path.write_text("text;label\n" + "".join(f"{row.text_a};{row.label}\n" for row in rows) + "bad\n")
-    stored = dev_split.format_dev_rows(row_examples.ExampleFile(path, rows[:100], True)).splitlines()
+    stored = dev_split.format_dev_rows(labelled_rows.ExampleFile(path, rows[:100], True)).splitlines()
     (tmp_path / "dev_rows.txt").write_text(
         "\n".join("\t".join(line.split("\t")[:columns]) for line in stored))
     record = {"dev_rows": {"rows": 100}, "task_type": "classification", "files": {"train_file": path},

@@ -8,7 +8,7 @@ import tiny
 
 from bertlib.data import input_pipeline, record_files
 from bertlib.estimator.estimator import ModeKeys
-from bertlib.tasks.classification import choice_data, choice_head, choice_target
+from bertlib.tasks.choice import choice_data, choice_head, choice_target
 import modeling
 import tokenization
 

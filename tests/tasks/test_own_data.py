@@ -5,7 +5,7 @@ import gzip
 from helpers import error_of, example_reader, write_file
 import pytest
 
-from bertlib.data import columns, row_fields, text_keys
+from bertlib.data import columns, labelled_rows, row_fields, text_keys
 from bertlib.tasks.classification import row_examples, text_targets
 
 
@@ -121,7 +121,7 @@ def test_a_header_of_numbers_is_noticed(header, first, expected, tmp_path):
 @pytest.mark.parametrize("labels, ordered", [
     (["b", "10", "9", "b"], ["10", "9", "b"]), (["10", "9", "-1.5", "9"], ["-1.5", "9", "10"])])
 def test_labels_are_sorted_and_numbers_as_numbers_if_all_are(labels, ordered):
-    counts = row_examples.count_labels([row_examples.Row(1, ("a",), label) for label in labels])
+    counts = row_examples.count_labels([labelled_rows.Row(1, ("a",), label) for label in labels])
     assert list(counts) == ordered and counts[ordered[1]] == labels.count(ordered[1])
 
 
@@ -252,8 +252,8 @@ def test_labels_that_hardly_differ_are_found(labels, groups):
     ([*map(str, range(20))], 200, False), ([f"{n}.5" for n in range(9)] + ["a", "b"], 99, False),
     ([f"{n} a" for n in range(20)], 99, False), ([f"{n} a" for n in range(20)], 39, True)])
 def test_labels_that_are_probably_scores_are_noticed(labels, count, is_warned, caplog):
-    rows = [row_examples.Row(line, ("text",), labels[line % len(labels)]) for line in range(count)]
-    row_examples.log_labels("train", row_examples.ExampleFile("a", rows, True),
+    rows = [labelled_rows.Row(line, ("text",), labels[line % len(labels)]) for line in range(count)]
+    row_examples.log_labels("train", labelled_rows.ExampleFile("a", rows, True),
                           text_targets.SingleLabel(labels), True)
     assert ("pass --task_type=regression" in caplog.text) == is_warned
 
@@ -271,8 +271,8 @@ def test_rare_labels_that_look_like_misspellings_are_found(counts, found):
     (["a b", "a\u00a0b\u200b"], r"the label 'a\xa0b\u200b' looks like"),
     (["a b", "a  b"], "or pass --label_map=labels.csv, a file with `a  b,a b`.")])
 def test_labels_that_look_the_same_are_refused(labels, said):
-    rows = [row_examples.Row(line, ("text",), label) for line, label in enumerate(labels, 2)]
-    split = row_examples.ExampleFile("a", rows, True)
+    rows = [labelled_rows.Row(line, ("text",), label) for line, label in enumerate(labels, 2)]
+    split = labelled_rows.ExampleFile("a", rows, True)
     assert said in error_of(row_examples.check_distinguishable, labels, None, split)
     assert "looks like" in row_examples.label_checker(labels[:1], "the test")(rows[1], labels[1])
 

@@ -15,11 +15,12 @@ import pytest
 import tiny
 import written_files as written
 
-from bertlib.data import tables
-from bertlib.runs import trained_model
+from bertlib.data import labelled_rows, tables
+from bertlib.runs import registry, trained_model
 from bertlib.serving import prediction_inputs
 from bertlib.tasks import answers, split_data
-from bertlib.tasks.classification import choice_data, classifier_data, row_examples
+from bertlib.tasks.choice import choice_data
+from bertlib.tasks.classification import classifier_data, row_examples
 from bertlib.tasks.squad import squad_data
 from bertlib.tasks.tagging import sentence_files
 import modeling
@@ -84,8 +85,9 @@ def readers_of_rows(table, path, tokenizer, **more):
         check = labels and row_examples.label_checker(labels, "the labels")
 
         def create():
-            return row_examples.ExampleReader(table.kind, settings.get, lambda flag: False,
-                                              settings.get("skip_bad_lines", False))
+            label_kind = registry.find_target(table.kind).label_kind(settings.get)
+            return labelled_rows.ExampleReader(label_kind, settings.get, lambda flag: False,
+                                               settings.get("skip_bad_lines", False))
         found = {"training": lambda: _rows(create().read(path)),
                  "evaluation": lambda: _rows(create().read(path, known=labels, find_problem=check)),
                  "test data": lambda: _rows(create().read(path, needs_labels=False, known=labels))}

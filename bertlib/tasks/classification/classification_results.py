@@ -145,7 +145,7 @@ class PredictedRows:
           examples: list of `InputExample`. If an example has no `SourceRow`, the fields of its row are guid,
             text_a and text_b, and the line of its row is None.
           predictions: list of {name: array}, the head's predictions. With windows, these are the predictions
-            for whole texts, see `window_pooling`.
+            for whole texts, see `text_windows.pooled`.
           target: see `text_targets`.
           lengths: list of int, numbers of tokens before truncation.
           losses: list of numbers, the losses; None if the labels of the examples are placeholders.

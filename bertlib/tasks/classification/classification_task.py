@@ -11,7 +11,7 @@ from absl import logging
 import numpy as np
 
 from bertlib.runs import checks, file_names, model_config, registry
-from bertlib.tasks import split_data, task, window_pooling
+from bertlib.tasks import split_data, task, text_windows
 from bertlib.tasks.classification import (
     class_weights,
     classification_run,
@@ -238,7 +238,7 @@ class Classification(task.Task):
     def write_features(self, split, path):
         settings, records = self.settings, self.features[split]
         records.write(path, settings.features_cache)
-        logging.info("Lengths of %s: %s", split.replace("_", " "), classifier_features.describe_lengths(
+        logging.info("Lengths of %s: %s", split.replace("_", " "), text_windows.describe_lengths(
             records.lengths, "example", settings.max_seq_length,
             sum(records.windows) if settings.doc_stride else None,
             "raise --max_seq_length, or pass --doc_stride to split them into windows"))
@@ -274,7 +274,7 @@ class Classification(task.Task):
         rows = list(rows)
         if not self.settings.doc_stride:
             return rows
-        return window_pooling.pooled(rows, self.features[split].windows)
+        return text_windows.pooled(rows, self.features[split].windows)
 
     def arrays(self, split, predictions):
         """Returns (labels, outputs, losses), arrays with a row for each example of a split with labels; see

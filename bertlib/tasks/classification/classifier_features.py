@@ -13,9 +13,14 @@ from absl import logging
 import numpy as np
 
 from bertlib.data import example_encoding, record_files
-from bertlib.system import files, terminal, workers
+from bertlib.system import files, workers
 from bertlib.tasks.classification import text_targets
 from bertlib.tasks.classification.text_targets import feature_fields
+from bertlib.tasks.text_windows import (
+    _truncate_seq_pair,  # noqa: F401  a public name of this module
+    make_sequences,
+    make_windows,
+)
 import tokenization
 
 # Number of examples that are written to the log: the first examples of a set.
@@ -106,14 +111,10 @@ def check_examples(examples, target):
                 and isinstance(getattr(example, "text_b", None), str | bytes | None)):
             raise ValueError(f"example {getattr(example, 'guid', index)} must be an InputExample whose "
                              "text_a is a text, and whose text_b is a text or None.")
-        _encode_label(example, target)
-
-
-def _encode_label(example, target):
-    try:
-        return target.encode_label(example.label)
-    except ValueError as error:
-        raise ValueError(f"example {example.guid}: {error}") from None
+        try:
+            target.encode_label(example.label)
+        except ValueError as error:
+            raise ValueError(f"example {example.guid}: {error}") from None
 
 
 def convert_single_example(ex_index, example, label_list, max_seq_length, tokenizer):
@@ -159,8 +160,12 @@ class _Converter:
             zeros = [0] * self._length
             return [InputFeatures(zeros, list(zeros), list(zeros),
                                   np.zeros(self._target.field.shape, int).tolist(), is_real_example=False)]
-        label_id = _encode_label(example, self._target)
-        texts, num_tokens = make_windows(example, self._length, self._tokenizer, self._stride)
+        try:
+            label_id = self._target.encode_label(example.label)
+            texts, num_tokens = make_windows(example.text_a, example.text_b, self._length, self._tokenizer,
+                                             self._stride)
+        except ValueError as error:
+            raise ValueError(f"example {example.guid}: {error}") from None
         if ex_index < _LOGGED_EXAMPLES:
             windows = f", the first of {len(texts)} windows" if len(texts) > 1 else ""
             logging.info("Example %s%s%s: %s", example.guid, self._label_in_words(example.label, label_id),
@@ -175,92 +180,6 @@ class _Converter:
         if self._target.is_multilabel:
             label = ", ".join(label) or "none"
         return f", label {label}" + ("" if self._target.labels is None else f" (id {label_id})")
-
-
-def make_sequences(first, second, tokenizer, length=None):
-    """Returns the input of the model for the tokens of segment 0 and of segment 1, two lists of str. For
-    `length` and the result, see `example_encoding.model_inputs`."""
-    ids = list(tokenizer.convert_tokens_to_ids(first + second))
-    return example_encoding.model_inputs(ids, len(second), length)
-
-
-def make_windows(example, max_seq_length, tokenizer, doc_stride=0):
-    """Cuts an `InputExample` into windows; see `FeatureRecords` for the arguments.
-
-    Returns:
-      a pair: a list with (tokens of segment 0, tokens of segment 1) for each window; and an int, the number
-      of tokens before truncation, including special tokens.
-    """
-    try:
-        tokens_a = list(tokenizer.tokenize(example.text_a))
-        # A number is an error. The number 0 must not count as a missing text.
-        tokens_b = [] if example.text_b in (None, "") else list(tokenizer.tokenize(example.text_b))
-    except ValueError as error:
-        raise ValueError(f"example {example.guid}: {error}") from None
-    special = 3 if tokens_b else 2
-    if max_seq_length < special:
-        raise ValueError(f"example {example.guid}: --max_seq_length={max_seq_length} is too low: [CLS] and "
-                         f"[SEP] alone need {special} tokens")
-    num_tokens = len(tokens_a) + len(tokens_b) + special
-    windows = cut_into_windows(tokens_a, tokens_b, max_seq_length - special, doc_stride)
-    return [(["[CLS]", *a, "[SEP]"], [*b, "[SEP]"] if b else []) for a, b in windows], num_tokens
-
-
-def cut_into_windows(tokens_a, tokens_b, room, doc_stride):
-    """Cuts a text, or a pair of texts, into windows that are short enough for the model.
-
-    In a pair, the longer text is cut into windows. If both texts are equally long, the second text is cut.
-    The other text is not cut into windows: `_truncate_seq_pair` truncates it if necessary, and each window
-    contains it. The first window is equal to the result of `_truncate_seq_pair` for the whole pair.
-
-    Args:
-      tokens_a, tokens_b: lists of tokens; tokens_b is empty for a single text.
-      room: int, the largest number of tokens in a window, not including special tokens.
-      doc_stride: int, number of tokens from the start of a window to the start of the next window. No token
-        is skipped: if this number is larger than a window, each window begins directly after the previous
-        window. With 0, only the first window is made.
-
-    Returns:
-      list of (tokens of the first text, tokens of the second text).
-    """
-    a, b = list(tokens_a), list(tokens_b)
-    _truncate_seq_pair(a, b, room)
-    longer, size = (tokens_a, len(a)) if len(tokens_a) > len(tokens_b) else (tokens_b, len(b))
-    if not doc_stride or not size:
-        return [(a, b)]
-    stride = min(doc_stride, size)
-    windows = [longer[start:start + size] for start in range(0, len(longer) - size + stride, stride)]
-    return [(window, b) if longer is tokens_a else (a, window) for window in windows]
-
-
-def describe_lengths(lengths, noun, max_seq_length, num_windows=None, advice="raise --max_seq_length"):
-    """Returns a message for the log: how many examples are too long, and how long the longest one is.
-
-    Args:
-      lengths: list of int, the number of tokens of each example with [CLS] and [SEP], before truncation.
-      noun: word in singular for an example, such as "question".
-      max_seq_length: the flag.
-      num_windows: number of windows of all examples; None if long examples were truncated.
-      advice: what the user can do if examples were truncated.
-    """
-    cut = sum(length > max_seq_length for length in lengths)
-    text = (f"{cut} of {terminal.counted(len(lengths), noun)} ({cut / max(1, len(lengths)):.1%}) are longer "
-            f"than --max_seq_length={max_seq_length}; the longest has {max(lengths, default=0)} tokens.")
-    if num_windows is not None:
-        return f"{text} With --doc_stride, all {noun}s together have {num_windows} windows."
-    return f"{text} These {noun}s were truncated. To use more of their text, {advice}." if cut else text
-
-
-def _truncate_seq_pair(tokens_a, tokens_b, max_length):
-    """Truncates two lists of tokens in place, until their total length is at most `max_length`.
-
-    Each step removes one token from the end of the longer list. If both lists are equally long, the step
-    removes the last token of `tokens_b`. A short question therefore stays complete, and the long passage is
-    truncated.
-    """
-    while len(tokens_a) + len(tokens_b) > max_length:
-        longer = tokens_a if len(tokens_a) > len(tokens_b) else tokens_b
-        longer.pop()
 
 
 def convert_examples_to_features(examples, label_list, max_seq_length, tokenizer):
@@ -296,7 +215,7 @@ class FeatureRecords:
             `tokenization.TOKENIZERS`, a single process is used.
           num_workers: number of processes; 0 for one process per core. The results do not depend on this
             number.
-          doc_stride: see `cut_into_windows`.
+          doc_stride: see `text_windows.cut_into_windows`.
           has_labels: True if the labels of the examples are real and are to be logged; False if they are
             placeholders.
         """

@@ -35,8 +35,8 @@ class DevSplit(NamedTuple):
     """The rows of a training file, divided into two sets.
 
     Attributes:
-      train: `row_examples.ExampleFile`, the training set.
-      dev: `row_examples.ExampleFile`, the development set.
+      train: `labelled_rows.ExampleFile`, the training set.
+      dev: `labelled_rows.ExampleFile`, the development set.
       unused: list of the `Row`s that belong to neither set.
     """
 
@@ -60,7 +60,7 @@ def draw_split(file, fraction):
     training set. In a multi-label task, this holds for the rarest label of each example.
 
     Args:
-      file: a `row_examples.ExampleFile` with labels.
+      file: a `labelled_rows.ExampleFile` with labels.
       fraction: the share of the examples to draw, at most 0.5.
 
     Returns:
@@ -170,7 +170,7 @@ def split_training_file(settings, file):
 
     Args:
       settings: a `Settings`, with --dev_fraction.
-      file: the `row_examples.ExampleFile` of the training file.
+      file: the `labelled_rows.ExampleFile` of the training file.
 
     Returns:
       (a `DevSplit`, the `DevRows`).
@@ -202,7 +202,7 @@ def _find_training_with_split(settings):
 
 
 def format_dev_rows(file):
-    """Returns the content of dev_rows.txt (str) for a development set, a `row_examples.ExampleFile`."""
+    """Returns the content of dev_rows.txt (str) for a development set, a `labelled_rows.ExampleFile`."""
     lines = [f"{row.line}\t{row_digest(row)}\t{_text_digest(row)}\n" for row in file.rows]
     return ("# The development set of this training, by lines of its training file. Do not edit: later "
             f"evaluations use these rows.\nline\tdigest\ttexts\n{''.join(lines)}")
@@ -213,7 +213,7 @@ def split_by_dev_rows(file, directory, recorded, changed=""):
     with the remaining rows.
 
     Args:
-      file: the `row_examples.ExampleFile` of the file.
+      file: the `labelled_rows.ExampleFile` of the file.
       directory: path of the output directory with dev_rows.txt.
       recorded: see `DevRows`.
       changed: the flags of `_READING` that differ from the training, as text.

@@ -20,7 +20,7 @@ from bertlib.data import corpus, input_pipeline, record_files, tables
 from bertlib.estimator import estimator
 from bertlib.system import files, shared_work
 from bertlib.tasks import head
-from bertlib.tasks.classification.classifier_features import _truncate_seq_pair, make_sequences
+from bertlib.tasks.text_windows import make_sequences, make_windows
 import modeling
 
 POOLING = ("none", "cls", "mean")
@@ -77,10 +77,7 @@ def generate_examples(input_file):
 def generate_features(examples, seq_length, tokenizer):
     """Yields the `InputFeatures` of each `InputExample`, truncated or padded to `seq_length` tokens."""
     for example in examples:
-        tokens_a = list(tokenizer.tokenize(example.text_a))
-        tokens_b = list(tokenizer.tokenize(example.text_b or ""))
-        _truncate_seq_pair(tokens_a, tokens_b, seq_length - (3 if tokens_b else 2))
-        first, second = ["[CLS]", *tokens_a, "[SEP]"], [*tokens_b, "[SEP]"] if tokens_b else []
+        ((first, second),), _ = make_windows(example.text_a, example.text_b, seq_length, tokenizer)
         yield InputFeatures(example.unique_id, first + second,
                             *make_sequences(first, second, tokenizer, seq_length).values())
 

@@ -3,7 +3,7 @@ the files, and determines the labels."""
 
 from absl import logging
 
-from bertlib.data import columns, row_fields, tables
+from bertlib.data import columns, labelled_rows, row_fields, tables
 from bertlib.runs import file_names, recorded_flags, registry
 from bertlib.runs.input_paths import require_file
 from bertlib.system import files
@@ -62,8 +62,9 @@ class OwnData:
         """
         settings, target = self._settings, registry.find_target(self.task_type)
         settings.mapped_labels = self._read_label_map() or {}
-        reader = row_examples.ExampleReader(
-            self.task_type, settings.get, recorded_flags.columns_by_name(settings), settings.skip_bad_lines)
+        reader = labelled_rows.ExampleReader(
+            target.label_kind(settings.get), settings.get, recorded_flags.columns_by_name(settings),
+            settings.skip_bad_lines)
         labels = self._read_files(reader, target.is_score)
         self.target = target.for_run(settings, labels)
         self.skipped = reader.skipped
@@ -93,8 +94,8 @@ class OwnData:
         return label_map.read(require_file(settings, "label_map"), settings.encoding)
 
     def _read_files(self, reader, is_score):
-        """Reads the files into `_files`, {split: `row_examples.ExampleFile`}. Returns the labels; None for a
-        regression, `is_score`. `reader` is the `row_examples.ExampleReader`."""
+        """Reads the files into `_files`, {split: `labelled_rows.ExampleFile`}. Returns the labels; None for a
+        regression, `is_score`. `reader` is the `labelled_rows.ExampleReader`."""
         def read(flag, needs_labels=True):
             return reader.read(require_file(settings, flag), needs_labels=needs_labels, known=labels,
                                is_ordered=is_ordered, find_problem=(
@@ -289,7 +290,7 @@ def _warn_of_shared_examples(texts, source, others):
     Args:
       texts: set of the keys of the training's texts, see `dev_split.text_key_of_row`.
       source: their file, for the warning.
-      others: {split: `row_examples.ExampleFile`}, the files to evaluate.
+      others: {split: `labelled_rows.ExampleFile`}, the files to evaluate.
     """
     for name, file in others.items():
         shared = [row for row in file.rows if dev_split.text_key_of_row(row) in texts]

@@ -1,363 +1,16 @@
-"""Reads the user's own examples for classification: texts and labels in columns of CSV, TSV or JSON Lines."""
+"""The labels of the user's own data: reads, counts, checks and logs them. Also reads a file again in the same
+way as a training."""
 
 import collections
-import re
-from typing import NamedTuple
 
 from absl import logging
 
-from bertlib.data import (
-    columns,
-    faults,
-    header_rows,
-    label_lists,
-    prediction_files,
-    tables,
-    text_keys,
-)
-from bertlib.data.tables import RowError
+from bertlib.data import columns, labelled_rows, prediction_files, tables, text_keys
+from bertlib.data.labelled_rows import parse_score
 from bertlib.runs import registry
 from bertlib.system import files
-from bertlib.tasks.classification import text_targets
 
 _MAX_LISTED = 30  # number of labels that the log lists
-
-
-class Row(NamedTuple):
-    """One example, read from a file.
-
-    Attributes:
-      line: int, the number of the line in which the example begins.
-      texts: tuple of str.
-      label: str; in a regression, a float; in a multi-label task, a tuple of str. None if the file has no
-        labels.
-      values: all values of the row in the file, a list of str; for JSON Lines, a dict. None if they are
-        unknown or no longer needed.
-    """
-
-    line: int
-    texts: tuple
-    label: object
-    values: object = None
-
-    @property
-    def text_a(self):
-        """The text, or the first text of a pair."""
-        return self.texts[0]
-
-    @property
-    def text_b(self):
-        """The second text of a pair; None for a single text."""
-        return self.texts[1] if len(self.texts) > 1 else None
-
-
-class ExampleFile(NamedTuple):
-    """The examples of a file.
-
-    Attributes:
-      path: str, the file.
-      rows: list of `Row`.
-      is_labelled: whether the rows have labels.
-      names: names of the columns, or None for a file without a header row.
-      dialect: the `tables.Dialect` for tables of predictions.
-      row_of: see `tables.Table.row_of`.
-    """
-
-    path: str
-    rows: list
-    is_labelled: bool
-    names: list | None = None
-    dialect: tables.Dialect = tables.PLAIN
-    row_of: object = None
-
-    def in_words(self, pairs):
-        """Returns the lines of at most three pairs of `Row`s as text, such as "2 and 7, 3 and 9". If fields
-        have several lines, the text also names the rows in a spreadsheet program."""
-        def place(row):
-            number = self.row_of(row.line)
-            return f"{row.line} (spreadsheet row {number})" if number else str(row.line)
-
-        return ", ".join(" and ".join(map(place, pair)) for pair in pairs[:3])
-
-
-# --- Reading ---------------------------------------------------------------------------------------------
-
-
-class ExampleReader(columns.TextReader):
-    """Reads files that all have the same columns for texts and labels.
-
-    Attributes:
-      no_label: values of the column of the labels in a file without labels.
-      text, label: lists of the columns of the texts and of the labels. If the flags do not name them, these
-        are the columns that were found in the first file.
-      skipped: list of `faults.Fault`, one for each line that was left out. The list contains the lines of
-        all files that were read so far.
-      unused: set of str, the labels in --label_map that no file contains.
-    """
-
-    no_label = (None, "", [])
-
-    def __init__(self, task_type, setting, by_name, skip_bad_lines):
-        """Creates a reader.
-
-        Args:
-          task_type: name of the target, such as "classification".
-          setting, by_name: see `columns.column_arguments`. `setting` is also called for "label_separator"
-            and for "mapped_labels": {label in a file: label that replaces it}.
-          skip_bad_lines: whether bad lines are left out. If false, a bad line is an error. If it is None, the
-            error does not advise --skip_bad_lines.
-        """
-        self._target = registry.find_target(task_type)
-        self._separator = setting("label_separator", ",")
-        super().__init__(**columns.column_arguments(setting, by_name), label_kind=header_rows.LabelKind(
-            self._target.is_score, self._target.is_multilabel, self._separator))
-        self.skipped, self._skips_bad_lines = [], skip_bad_lines
-        self._width = None  # number of columns of the training file
-        self._label_map = setting("mapped_labels", None) or {}
-        self.unused = set(self._label_map)
-
-    def map_label(self, name):
-        """Returns the label that replaces a label of a file."""
-        self.unused.discard(name)
-        return self._label_map.get(name, name)
-
-    def read(self, path, needs_labels=True, known=None, find_problem=None, is_ordered=True):
-        """Reads a file.
-
-        Args:
-          path: the file.
-          needs_labels: whether a file without labels is an error.
-          known: list of the valid labels; None if they are not known yet.
-          find_problem: function that takes a `columns.TextRow` and its label. It returns an error message if
-            the label is unknown, otherwise None; see `label_checker`. By default, all labels are valid.
-          is_ordered: whether `known` is in the order of multi-hot lists.
-
-        Returns:
-          a `ExampleFile`.
-
-        Raises:
-          FileNotFoundError, ValueError: the file is missing or has errors. The message names the lines.
-        """
-        input_format = tables.format_from_name(path)
-        with tables.open_table(path) as stream, tables.name_file_in_errors(path):
-            file = columns.TextFile(self, stream, path, input_format, known and [*known, *self._label_map])
-            found, rows = faults.FileFaults(path, self._skips_bad_lines, file.row_of), []
-            try:
-                for row in file:
-                    if row.bad:
-                        found.add(row.bad, row.values, file.place and file.place.delimiter)
-                    else:
-                        rows.append(row)
-                if not found:
-                    _check_not_empty(path, rows, file.place)
-                examples = self._to_file(file, rows, needs_labels, known, find_problem, found, is_ordered)
-            except ValueError:
-                # A bad line may be the cause of this ValueError. So if there are bad lines and they are not
-                # skipped, `check` raises a different error, which lists the bad lines.
-                found.check(len(rows))
-                raise
-        found.check(len(examples.rows))
-        if not self.is_quiet:
-            self.skipped += found.log_skipped()
-        return examples
-
-    def _to_file(self, file, rows, needs_labels, known, find_problem, found, is_ordered):
-        """Returns the `ExampleFile` of a file, from its `columns.TextRow`s. Adds rows with faults to `found`.
-
-        See `read`.
-        """
-        path, place = file.path, file.place
-        if not rows:
-            return ExampleFile(path, [], False)
-        if place.is_json:  # collect the keys of all rows, because the first row may lack the label
-            place = place._replace(names=list({name: None for row in rows for name in row.values}))
-        texts = file.text_places
-        labels = self._label_places(place, texts, rows, needs_labels, known)
-        if len({*texts, *(labels or ())}) < len(texts) + len(labels or ()):
-            raise ValueError(f"{path}: --text_column and --label_column name a column twice. Each text and "
-                             "the label must be in a separate column.")
-        for where in labels if labels and len(labels) > 1 else ():
-            _check_name(place.line, place.name_of(where), self._separator)
-        lists = self._label_lists(rows, labels[0], known, is_ordered) if self._target.is_multilabel and (
-            labels is not None and len(labels) == 1) else None
-        examples, label = [], None
-        for row in rows:
-            if len(row.texts) != len(rows[0].texts):
-                found.add(RowError(row.line, f"the row has {len(row.texts)} texts, but the first row has "
-                                   f"{len(rows[0].texts)}; all rows must have the same number of texts.",
-                                   "wrong width"), row.values, place.delimiter)
-                continue
-            if labels is not None:
-                try:
-                    label = (self._check_names(row.line, lists[row.line]) if lists is not None else
-                             self._label(place, row.line, row.values, labels, known))
-                    if problem := find_problem and find_problem(row, label):
-                        raise RowError(row.line, problem, "unknown label")
-                except RowError as error:
-                    error.kind = error.kind or "missing label"
-                    found.add(error, row.values, place.delimiter)
-                    continue
-            examples.append(Row(row.line, row.texts, label, row.values))
-        return ExampleFile(path, examples, labels is not None, place.names, file.dialect,
-                           file.row_of)
-
-    def _label_places(self, place, texts, rows, needs_labels, known):
-        """Finds the columns of the labels. Returns a list of their positions in a row, or of their names in
-        JSON Lines. Returns None if the file has no labels."""
-        if self.label is None:
-            self.label = place.find_usual([(name,) for name in header_rows.LABELS], "labels",
-                                          "--label_column", needs_labels)
-        if self.label is None or not needs_labels and place.has_none(self.label):
-            return None
-        places = [place.find(column, "--label_column") for column in self.label]
-        if needs_labels:
-            self._width = place.width
-            return places
-        values = (row.values.get(where) if place.is_json else row.values[where].strip()
-                  for row in rows for where in places)
-        if all(value in self.no_label for value in values):
-            return None
-        if place.is_json or not any(isinstance(column, int) for column in self.label):
-            return places
-        # This file may have no labels, and its columns have no names. So the column at the position of the
-        # label may contain other data. It counts as the column of the labels in two cases. In the first case,
-        # a training file was read, and this file has as many columns as the training file. In the second
-        # case, no training file was read, and more than half of the rows have a known label in this column.
-        # If the column counts as the column of the labels, an unknown label in it is an error.
-        if set(places) & set(texts) or self._width not in (None, place.width):
-            return None
-        if self._width is None and 2 * sum(self._is_known(row, places, known) for row in rows) <= len(rows):
-            return None
-        return places
-
-    def _is_known(self, row, places, known):
-        """Returns whether a row of a file without column names has valid labels at the positions `places`."""
-        values = [row.values[where] for where in places]
-        if self._target.is_score:
-            return _parse_number(values[0]) is not None
-        if self._target.is_multilabel and len(places) > 1:
-            return all(value.strip().lower() in label_lists.BITS for value in values)
-        names = self.label_kind.with_known(known).split(values[0])
-        return known is not None and set(map(self.map_label, names)) <= set(known)
-
-    def _label_lists(self, rows, where, known, is_ordered):
-        """Reads the column of the labels in a multi-label task. Returns {line of a row: list of its labels,
-        or a `RowError`}.
-
-        Args:
-          rows: list of `columns.TextRow`.
-          where: place of the column.
-          known, is_ordered: see `read`.
-
-        Raises:
-          RowError: see `label_lists.compare_rows`.
-        """
-        found, readable, names = {}, [], known and frozenset(known)
-        for row in rows:
-            try:
-                value = columns.get_value(row.line, row.values, where)
-                readable.append((row.line, self._read_labels(row.line, value, names)))
-            except RowError as error:
-                found[row.line] = error
-        lines = [line for line, _ in readable]
-        return {**found, **dict(zip(lines, label_lists.compare_rows(readable, known, is_ordered)))}
-
-    def _read_labels(self, line, value, known):
-        """Returns the `label_lists.Labels` of a value: a list in JSON Lines, otherwise a text."""
-        if isinstance(value, list):
-            names = [columns.value_to_text(line, name, "a label") for name in value]
-            return label_lists.Labels(names, names, all(isinstance(name, str) for name in value), True)
-        text = columns.value_to_text(line, value, "the label")
-        try:
-            return label_lists.read(text, self._separator, known)
-        except ValueError as error:
-            raise RowError(line, str(error), "bad label") from None
-
-    def _check_names(self, line, names):
-        """Checks the names of a row's labels. Returns the labels that replace them, as a tuple without
-        repetitions."""
-        if isinstance(names, RowError):
-            raise names
-        for name in names:
-            _check_name(line, name, self._separator)
-        return tuple(dict.fromkeys(map(self.map_label, names)))
-
-    def _label(self, place, line, row, places, known):
-        """Returns the label of a row; see `Row`. For the labels in one column of a multi-label task, see
-        `_label_lists`."""
-        if len(places) > 1:
-            return tuple(dict.fromkeys(self.map_label(place.name_of(where)) for where in places
-                                       if _parse_decision(place, line, row, where)))
-        value = columns.get_value(line, row, places[0])
-        several = (" If a text may have several labels, pass --task_type=multilabel."
-                   if isinstance(value, list) else "")
-        what = "the score" if self._target.is_score else "the label"
-        text = self.map_label(columns.value_to_text(line, value, what, several).strip())
-        if self._target.is_score:
-            number = _parse_number(text)
-            if number is None and tables.parse_number(re.sub(r"[.,'’\s]", "", text)) is not None:
-                raise RowError(line, "the score has a decimal comma, or separators between thousands. Write "
-                               "1234.5 instead of 1.234,5 or 1,234.5. A spreadsheet program does this if you "
-                               "set its decimal separator to a point, hide separators between thousands and "
-                               "save the file again.", "bad score", value=f"{text!r:.80}")
-            if number is None:
-                header = "" if place.names or line > place.line else (
-                    " If this is a header row, pass --header=true.")
-                raise RowError(line, f"the score {text!r:.80} is not a finite number; correct the row or "
-                               f"remove it.{header}", "bad score")
-            return number
-        if text not in (known or ()) and label_lists.is_quoted_list(text):
-            raise RowError(line, f"the label {text!r:.80} is a list. If a text may have several labels, pass "
-                           "--task_type=multilabel. Otherwise, write the label without brackets and quotes.",
-                           "bad label")
-        _check_name(line, text)
-        return text
-
-
-def _check_not_empty(path, rows, place):
-    """Raises a ValueError if a file has no examples."""
-    if not rows and place:
-        raise RowError(place.line, "the file has only a header row; after this row, it "
-                       "should contain examples.")
-    if not rows:
-        raise ValueError(f"{path}: the file is empty; it should contain examples.")
-
-
-# --- Values of labels ------------------------------------------------------------------------------------
-
-
-def _parse_number(text):
-    """Returns the number in a text; None if the text is not a number, or if the number is too large for
-    float32."""
-    number = tables.parse_number(text)
-    return number if number is not None and abs(number) <= text_targets.MAX_SCORE else None
-
-
-def _parse_decision(place, line, row, where):
-    """Reads the column of one label of a multi-label task. Returns whether the example has this label; see
-    `label_lists.BITS`."""
-    value = columns.get_value(line, row, where)
-    decision = label_lists.BITS.get(columns.value_to_text(line, value, "the label").strip().lower())
-    if decision is None:
-        raise RowError(line, f"the column {place.name_of(where)!r} contains {value!r:.80}. It should contain "
-                             "1 if the example has this label, otherwise 0.", "bad label")
-    return decision
-
-
-def _check_name(line, name, separator=None):
-    """Raises a RowError if a label cannot be written into the files of a run: if it looks empty, or if it
-    contains a line end, a tab or the separator of labels."""
-    if not text_keys.visible_text(name):
-        raise RowError(line, "the label is empty; complete the row or remove it.")
-    if len(name.splitlines()) > 1 or "\t" in name:
-        raise RowError(line, f"the label {name!r:.80} contains a line end or a tab. If the labels are in "
-                       "another column, name it with --label_column.", "bad label")
-    if separator is not None and separator in name:
-        raise RowError(line, f"the label {name!r:.80} contains {separator!r}, which separates labels. Pass "
-                       "another --label_separator.", "bad label")
-
-
-# --- Labels ----------------------------------------------------------------------------------------------
 
 
 def label_names(label):
@@ -371,7 +24,7 @@ def count_labels(rows):
     The order is numeric if all labels are numbers, otherwise alphabetical.
     """
     counts = collections.Counter(name for row in rows for name in label_names(row.label))
-    numbers = {name: _parse_number(name) for name in counts}
+    numbers = {name: parse_score(name) for name in counts}
     all_numbers = None not in numbers.values()
     return {name: counts[name] for name in sorted(
         counts, key=lambda name: (numbers[name], name) if all_numbers else name)}
@@ -383,10 +36,10 @@ def read_as_in_training(record, path, known=None):
     Args:
       record: the record of the training.
       path: the file.
-      known: see `ExampleReader.read`.
+      known: see `labelled_rows.ExampleReader.read`.
 
     Returns:
-      see `ExampleReader.read`, also for the errors.
+      see `labelled_rows.ExampleReader.read`, also for the errors.
     """
     return _reader_of_training(record).read(path, known=known)
 
@@ -402,11 +55,12 @@ def texts_as_in_training(record, path):
 
 
 def _reader_of_training(record):
-    """Returns an `ExampleReader` that repeats no messages of the training."""
+    """Returns a `labelled_rows.ExampleReader` that repeats no messages of the training."""
     setting = record["settings"].get
     has_named_columns = tables.is_json_lines(record["files"].get("train_file"))
-    reader = ExampleReader(record["task_type"], setting, lambda flag: has_named_columns,
-                           setting("skip_bad_lines", False))
+    label_kind = registry.find_target(record["task_type"]).label_kind(setting)
+    reader = labelled_rows.ExampleReader(label_kind, setting, lambda flag: has_named_columns,
+                                         setting("skip_bad_lines", False))
     reader.is_quiet = True
     return reader
 
@@ -428,12 +82,12 @@ def read_labels(path):
             problem = f"the label {line!r} occurs twice" if line else "the line is blank"
             raise ValueError(f"{path}:{number}: {problem}; each line should contain a different label.")
         with tables.name_file_in_errors(path):
-            _check_name(number, line)
+            labelled_rows.check_name(number, line)
     return lines
 
 
 def label_checker(labels, source):
-    """Returns the argument `find_problem` of `ExampleReader.read` for known labels.
+    """Returns the argument `find_problem` of `labelled_rows.ExampleReader.read` for known labels.
 
     Args:
       labels: list of the valid labels.
@@ -464,7 +118,7 @@ def similar_labels(labels):
     """
     groups = collections.defaultdict(list)
     for label in labels:
-        number = _parse_number(label)
+        number = parse_score(label)
         groups[text_keys.text_key(label) if number is None else number].append(label)
     return [group for group in groups.values() if len(group) > 1]
 
@@ -482,7 +136,7 @@ def check_distinguishable(labels, label_file, train):
     Args:
       labels: list of str.
       label_file: the file with the labels in this order; None if they are the labels of `train`.
-      train: the `ExampleFile` of the training.
+      train: the `labelled_rows.ExampleFile` of the training.
 
     Raises:
       ValueError: two labels look the same. The message names their places.
@@ -514,7 +168,7 @@ def check_several_labels(file):
 def _usual_number(labels, count):
     """Returns the largest usual number of labels for `count` examples. It is smaller if nearly all labels are
     numbers, which may be scores, and smallest if some of these numbers have decimals."""
-    numbers = [number for number in (_parse_number(label.replace(",", ".")) for label in labels)
+    numbers = [number for number in (parse_score(label.replace(",", ".")) for label in labels)
                if number is not None]
     if len(numbers) < 0.9 * len(labels):
         return max(10, count / 2)

@@ -1,9 +1,8 @@
 """How models for texts answer: with a label, a score, any number of labels, or a vector."""
 
-from bertlib.tasks import answers, window_pooling
+from bertlib.tasks import answers, text_windows
 from bertlib.tasks.classification import (
     classifier_data,
-    classifier_features,
     dev_split,
     row_examples,
 )
@@ -37,14 +36,12 @@ class Texts(answers.Answers):
         if text_b is not None and self.model.bert_config.type_vocab_size < 2:
             raise ValueError("text_b: the model cannot distinguish the second text from the first, because "
                              "its type_vocab_size is 1. Leave text_b out.")
-        example = classifier_features.InputExample(
-            "question", answers.text("text_a", text_a),
-            text_b if text_b is None else answers.text("text_b", text_b))
-        windows, num_tokens = classifier_features.make_windows(
-            example, self.model.max_seq_length, self.model.tokenizer, self._doc_stride)
+        windows, num_tokens = text_windows.make_windows(
+            answers.text("text_a", text_a), text_b if text_b is None else answers.text("text_b", text_b),
+            self.model.max_seq_length, self.model.tokenizer, self._doc_stride)
         if not self._doc_stride:
             self.count_truncated(num_tokens)
-        return [classifier_features.make_sequences(*window, self.model.tokenizer)
+        return [text_windows.make_sequences(*window, self.model.tokenizer)
                 for window in windows], None
 
     @staticmethod
@@ -54,7 +51,7 @@ class Texts(answers.Answers):
 
     def pooled(self, outputs):
         """Returns {name of an output: its mean over the windows}. A mean is an array or a number."""
-        return window_pooling.pooled(outputs, [len(outputs)])[0]
+        return text_windows.pooled(outputs, [len(outputs)])[0]
 
 
 class _TrainedTexts(Texts):
@@ -152,7 +149,7 @@ class TextVector(Texts):
 
 
 def _read_rows(model, path):
-    """Returns the `row_examples.ExampleFile` of a file with the user's own data."""
+    """Returns the `labelled_rows.ExampleFile` of a file with the user's own data."""
     if model.task != classifier_data.OWN_DATA:
         raise ValueError(f"the data files of the task {model.task} have an unknown format.")
     return row_examples.read_as_in_training(model.record, path, model.labels)

@@ -12,12 +12,12 @@ import math
 import numpy as np
 
 from bertlib.data import example_encoding, prediction_rows
+from bertlib.data.labelled_rows import MAX_SCORE
 from bertlib.runs import entries
 from bertlib.tasks.classification import classification_metrics
 from bertlib.tasks.target import Target
 
 _NAME = "label_ids"
-MAX_SCORE = 3.4e38  # slightly below the largest float32, because scores are stored as float32
 
 
 class TextTarget(Target):

@@ -9,12 +9,8 @@ from bertlib.data.prediction_rows import PredictedRow, shortest
 from bertlib.runs import recorded_flags
 from bertlib.runs.input_paths import require_file
 from bertlib.system import terminal
-from bertlib.tasks import split_data, task
-from bertlib.tasks.classification import (
-    choice_data,
-    choice_target,
-    classifier_features,
-)
+from bertlib.tasks import split_data, task, text_windows
+from bertlib.tasks.choice import choice_data, choice_target
 
 # {split: possible names of its file in --data_dir, without the file extension}.
 _FILES = {"train": ("train",), "dev": ("val", "dev"), "test": ("test",)}
@@ -24,10 +20,10 @@ _SAMPLE_DEFAULTS = {"num_train_epochs": 10.0, "train_batch_size": 8, "learning_r
 
 class MultipleChoice(task.Task):
     """Chooses the right one of several endings of a text. The data of a split are a list of
-    `row_examples.Row`.
+    `labelled_rows.Row`.
 
     Attributes:
-      files: {split: its `row_examples.ExampleFile`}, after `read`; see `choice_data.QuestionReader`.
+      files: {split: its `labelled_rows.ExampleFile`}, after `read`; see `choice_data.QuestionReader`.
       lengths: {split: the numbers of tokens of its questions}, after `write_features`.
     """
 
@@ -87,7 +83,7 @@ class MultipleChoice(task.Task):
         lengths = choice_data.write_features(file, settings.max_seq_length, self.tokenizer, path,
                                              settings.num_workers, settings.features_cache)
         log = logging.warning if max(lengths) > settings.max_seq_length else logging.info
-        log("%s: %s", file.path, classifier_features.describe_lengths(
+        log("%s: %s", file.path, text_windows.describe_lengths(
             lengths, "question", settings.max_seq_length))
         self.lengths[split] = lengths
 
@@ -126,7 +122,7 @@ def predicted_rows(file, outputs, lengths):
     `outputs` and `lengths` have one element for each row of `file`, in the order of the rows.
 
     Args:
-      file: a `row_examples.ExampleFile`.
+      file: a `labelled_rows.ExampleFile`.
       outputs: list of {name: array}, the predictions of `choice_head.Choice`.
       lengths: list of int, see `choice_data.write_features`.
     """

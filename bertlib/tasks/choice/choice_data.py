@@ -8,9 +8,9 @@ for each ending: sent1 as the first text, and sent2 together with the ending as 
 
 import re
 
-from bertlib.data import example_encoding, features_cache, record_files
+from bertlib.data import example_encoding, features_cache, header_rows, labelled_rows, record_files
 from bertlib.system import files, fingerprints, workers
-from bertlib.tasks.classification import classifier_features, row_examples
+from bertlib.tasks import text_windows
 
 # Smallest and largest number of endings of a question, and the number of endings in SWAG.
 MIN_CHOICES, MAX_CHOICES, SWAG_CHOICES = 2, 26, 4
@@ -58,20 +58,20 @@ def unread_ending(names, found):
 # --- Reading ---------------------------------------------------------------------------------------------
 
 
-class QuestionReader(row_examples.ExampleReader):
-    """Reads questions from CSV, TSV or JSON Lines. The texts of a `row_examples.Row` are sent1, sent2 and the
-    endings. The label is one of `label_names`."""
+class QuestionReader(labelled_rows.ExampleReader):
+    """Reads questions from CSV, TSV or JSON Lines. The texts of a `labelled_rows.Row` are sent1, sent2 and
+    the endings. The label is one of `label_names`."""
 
     # A test file of the Hugging Face Hub's copy of SWAG has the label -1 in each row.
-    no_label = (*row_examples.ExampleReader.no_label, "-1", -1)
+    no_label = (*labelled_rows.ExampleReader.no_label, "-1", -1)
 
     def __init__(self, setting, by_name, skip_bad_lines):
-        """Creates a reader. For the arguments, see `row_examples.ExampleReader`.
+        """Creates a reader. For the arguments, see `labelled_rows.ExampleReader`.
 
         Raises:
           ValueError: --text_column names too few columns.
         """
-        super().__init__("multiple_choice", setting, by_name, skip_bad_lines)
+        super().__init__(header_rows.LabelKind(), setting, by_name, skip_bad_lines)
         if self.text is None:
             self.other_names = [column_names(number) for number in range(MAX_CHOICES, MIN_CHOICES - 1, -1)]
             self.find_unread = unread_ending
@@ -81,7 +81,7 @@ class QuestionReader(row_examples.ExampleReader):
                              f"{MIN_CHOICES} columns of endings.")
 
     def read(self, path, needs_labels=True):
-        """Returns the `row_examples.ExampleFile` of a file; see `ExampleReader.read`. If `needs_labels` is
+        """Returns the `labelled_rows.ExampleFile` of a file; see `ExampleReader.read`. If `needs_labels` is
         false, a file whose labels are all empty has no labels."""
         return super().read(path, needs_labels, label_names(MAX_CHOICES), _find_problem)
 
@@ -94,7 +94,7 @@ def _find_problem(row, label):
 
 
 def count_endings(file):
-    """Returns the number of endings of each question in a `row_examples.ExampleFile`."""
+    """Returns the number of endings of each question in a `labelled_rows.ExampleFile`."""
     return len(labels_of_columns(file.rows[0].texts))
 
 
@@ -122,7 +122,7 @@ def make_sequences(sent1, sent2, endings, max_seq_length, tokenizer, length=None
     Args:
       sent1, sent2, endings: the texts of a question.
       max_seq_length: int, largest number of tokens of a sequence. Longer sequences are truncated; see
-        `classifier_features.cut_into_windows`.
+        `text_windows.cut_into_windows`.
       tokenizer: a tokenizer of `tokenization`.
       length: number of tokens to which the sequences are padded; None for no padding.
 
@@ -133,16 +133,15 @@ def make_sequences(sent1, sent2, endings, max_seq_length, tokenizer, length=None
     """
     sequences, sizes = [], []
     for ending in endings:
-        example = classifier_features.InputExample("question", sent1, f"{sent2} {ending}")
-        (window,), size = classifier_features.make_windows(example, max_seq_length, tokenizer)
+        (window,), size = text_windows.make_windows(sent1, f"{sent2} {ending}", max_seq_length, tokenizer)
         sizes.append(size)
-        sequences.append(classifier_features.make_sequences(*window, tokenizer, length))
+        sequences.append(text_windows.make_sequences(*window, tokenizer, length))
     return sequences, max(sizes)
 
 
 class _Converter:
-    """Converts a `row_examples.Row` to a pair: the serialized `tf.train.Example`, and the number of tokens of
-    its longest sequence before truncation. Worker processes call this object."""
+    """Converts a `labelled_rows.Row` to a pair: the serialized `tf.train.Example`, and the number of tokens
+    of its longest sequence before truncation. Worker processes call this object."""
 
     def __init__(self, max_seq_length, num_choices, tokenizer):
         self._length, self._tokenizer = max_seq_length, tokenizer
@@ -162,7 +161,7 @@ def write_features(file, max_seq_length, tokenizer, path, num_workers=1, cache=N
     """Writes the features of a file to a TFRecord file. The TFRecord file appears only when it is complete.
 
     Args:
-      file: a `row_examples.ExampleFile`. If a question has no label, 0 is written as its label_ids.
+      file: a `labelled_rows.ExampleFile`. If a question has no label, 0 is written as its label_ids.
       max_seq_length: int, largest number of tokens of a sequence.
       tokenizer: a tokenizer of `tokenization`.
       path: the TFRecord file.

@@ -5,7 +5,7 @@ import numpy as np
 from bertlib.data.prediction_tables import Scored
 from bertlib.runs import entries
 from bertlib.tasks import answers
-from bertlib.tasks.classification import choice_data
+from bertlib.tasks.choice import choice_data
 from bertlib.tasks.target import Target
 
 
@@ -24,7 +24,7 @@ class Endings(Target):
         self.num_choices = num_choices
 
     def create_head(self):
-        from bertlib.tasks.classification import choice_head
+        from bertlib.tasks.choice import choice_head
         return choice_head.Choice(self.num_choices)
 
     def planned_model(self):
