@@ -22,10 +22,14 @@ from bertlib.estimator import memory_planner
 from bertlib.estimator.estimator import ModeKeys
 from bertlib.estimator.step_config import GB, OPTIMIZERS, StepConfig, gb
 from bertlib.reports import charts
-from bertlib.runs import checks, entries, model_config, registry
+from bertlib.runs import checks, entries, model_config
 from bertlib.runs.input_paths import refuse_directory
 from bertlib.system import files, gpu_cards, terminal
 from bertlib.tasks import head, shared_flags, starting_weights, training_plan
+from bertlib.tasks.choice import choice_target
+from bertlib.tasks.classification import text_targets
+from bertlib.tasks.squad import squad_target
+from bertlib.tasks.tagging import tagging_target
 import modeling
 
 MODELS = {
@@ -34,8 +38,9 @@ MODELS = {
                   intermediate_size=4096, type_vocab_size=2),
 }
 MODELS |= {f"{size}-cased": dict(MODELS[size], vocab_size=28996) for size in ("base", "large")}
-# {value of --task: name of its target}.
-TASKS = {"classifier": "classification", "ner": "tagging", "squad": "questions", "swag": "multiple_choice"}
+# {value of --task: its target}. The numbers of outputs are those of MRPC, CoNLL-2003 and SWAG.
+TASKS = {"classifier": text_targets.SingleLabel(["0", "1"]), "ner": tagging_target.Tags([""] * 9),
+         "squad": squad_target.Spans(), "swag": choice_target.Endings(4)}
 
 
 ENTRIES = entries.section("Model", None, [
@@ -165,9 +170,11 @@ def usable_memory(settings):
 
 def task_model(config, task):
     """Returns the `training_plan.TrainableModel` of a task, one of the keys of `TASKS`."""
-    planned, fields = registry.find_target(TASKS[task]).planned_model()
-    return training_plan.TrainableModel(config, planned, fields, lambda task_head: head.model_fn_builder(
-        task_head, config, None, 5e-5, 100, 10))
+    def build_model_fn(task_head):
+        return head.model_fn_builder(task_head, config, None, 5e-5, 100, 10)
+
+    target = TASKS[task]
+    return training_plan.TrainableModel(config, target.create_head(), target.fields, build_model_fn)
 
 
 def build_prediction(trainable, step_config):

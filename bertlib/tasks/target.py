@@ -63,9 +63,8 @@ class Target:
         TensorFlow."""
         raise NotImplementedError
 
-    def planned_model(self):
-        """Returns the model that plan_memory.py simulates: (head, function that takes the sequence length and
-        returns the `input_pipeline.Field`s)."""
+    def fields(self, seq_length, is_training=True):
+        """Returns the list of `example_encoding.Field`s of an example."""
         raise NotImplementedError
 
     # --- Files and tables of predictions

@@ -146,9 +146,9 @@ class Task(abc.ABC):
         return split_data.draw_examples(self.settings, split, examples,
                                         lambda example: fingerprints.hash_texts(texts_of(example)))
 
-    def warn_of_unknown_tokens(self, splits, texts_of):
+    def warn_of_unknown_tokens(self, texts_of):
         """Warns if many tokens of the texts are [UNK]. A method for `read`."""
-        unknown_tokens.warn_if_many(splits, texts_of, self.tokenizer)
+        unknown_tokens.warn_if_many(self.data, texts_of, self.tokenizer)
 
     # --- The model
 
@@ -181,9 +181,9 @@ class Task(abc.ABC):
         """Returns the head whose loss is trained."""
         return self.create_head()
 
-    @abc.abstractmethod
     def fields(self, seq_length, split="train"):
         """Returns the list of `example_encoding.Field`s of an example of a split."""
+        return self.target.fields(seq_length, split == "train")
 
     def trims_padding(self, is_training):
         """Returns whether batches are sorted by length and trimmed to their longest example: the value of

@@ -59,12 +59,6 @@ class Ranking(Task):
     def splits(self):
         return [split for split in self.pairs if split != "train"]
 
-    def create_head(self):
-        return self.target.create_head()
-
-    def fields(self, seq_length, split="train"):
-        return classifier_features.feature_fields(seq_length, self.target)
-
     def num_examples(self):
         return len(self.pairs.get("train", ()))
 

@@ -27,8 +27,8 @@ class Endings(Target):
         from bertlib.tasks.choice import choice_head
         return choice_head.Choice(self.num_choices)
 
-    def planned_model(self):
-        return Endings(choice_data.SWAG_CHOICES).create_head(), choice_data.feature_fields
+    def fields(self, seq_length, is_training=True):
+        return choice_data.feature_fields(seq_length, self.num_choices)
 
     def score_table(self, table):
         # A label is only the position of the right ending in the list of endings. So metrics that are

@@ -61,7 +61,7 @@ class MultipleChoice(task.Task):
                          terminal.counted(len(file.rows), "question"), choice_data.count_endings(file),
                          "" if file.is_labelled else ", without labels")
         self.target = choice_target.Endings(choice_data.count_endings(next(iter(self.files.values()))))
-        self.warn_of_unknown_tokens(self.data, lambda row: row.texts)
+        self.warn_of_unknown_tokens(lambda row: row.texts)
 
     # --- The model
 

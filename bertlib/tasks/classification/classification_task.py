@@ -147,7 +147,7 @@ class Classification(task.Task):
         self.features = {split: classifier_features.FeatureRecords(
             examples, target, settings.max_seq_length, self.tokenizer, settings.num_workers,
             settings.doc_stride, self.has_labels(split)) for split, examples in self.data.items()}
-        self.warn_of_unknown_tokens(self.data, lambda example: (
+        self.warn_of_unknown_tokens(lambda example: (
             getattr(example, "text_a", None), getattr(example, "text_b", None)))
         if settings.doc_stride and "train" in self.data:
             self.features["train"].cache()  # the number of training steps depends on the number of windows
@@ -185,9 +185,6 @@ class Classification(task.Task):
         for example, number in zip(train, windows):
             counts[example.label] += number
         return self.target.create_head(*class_weights.loss_options(self.settings, self.target, counts))
-
-    def fields(self, seq_length, split="train"):
-        return classifier_features.feature_fields(seq_length, self.target)
 
     @property
     def noun(self):

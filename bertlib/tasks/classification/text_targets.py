@@ -6,7 +6,6 @@ all targets have in common.
 
 from collections.abc import Iterable
 import contextlib
-import functools
 import math
 
 import numpy as np
@@ -63,6 +62,9 @@ class TextTarget(Target):
             raise ValueError(f"--{name} is for --task_type=multilabel, but this run has "
                              f"--task_type={self.name}. Leave --{name} out.")
         return self.with_labels(labels, settings.get)
+
+    def fields(self, seq_length, is_training=True):
+        return feature_fields(seq_length, self)
 
     # --- Labels and answers
 
@@ -156,11 +158,6 @@ class SingleLabel(TextTarget):
         elif self.labels[1:] not in ([], ["1"]):
             f1 = f"F1 of {self.labels[1]}"
         return {"accuracy": "accuracy", "f1": f1, "matthews": "Matthews"}
-
-    def planned_model(self):
-        target = SingleLabel(["0", "1"])
-        fields = functools.partial(feature_fields, target=target)
-        return target.create_head(), fields
 
     def describe_metric(self, name):
         if name == "eval_f1" and self.size == 2:

@@ -1,6 +1,5 @@
 """What a model for question answering predicts: the start and the end of an answer. And how it answers."""
 
-import functools
 import os
 
 from absl import logging
@@ -26,8 +25,8 @@ class Spans(Target):
         from bertlib.tasks.squad import squad_head
         return squad_head.Span()
 
-    def planned_model(self):
-        return self.create_head(), functools.partial(squad_data.feature_fields, is_training=True)
+    def fields(self, seq_length, is_training=True):
+        return squad_data.feature_fields(seq_length, is_training)
 
     def score_table(self, table):
         exact, f1 = table.numbers("exact_match"), table.numbers("f1")

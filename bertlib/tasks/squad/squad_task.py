@@ -113,14 +113,11 @@ class QuestionAnswering(task.Task):
                                 "these questions counts as wrong. If the file has the format of SQuAD 2.0, "
                                 "pass --version_2_with_negative.", settings.predict_file, unanswerable,
                                 len(self.gold))
-        self.warn_of_unknown_tokens(self.data, lambda example: (example.question_text, example.doc_tokens))
+        self.warn_of_unknown_tokens(lambda example: (example.question_text, example.doc_tokens))
 
     # --- The model
 
     target = squad_target.Spans()
-
-    def fields(self, seq_length, split="train"):
-        return squad_data.feature_fields(seq_length, is_training=split == "train")
 
     def record_fields(self):
         settings = self.settings

@@ -37,8 +37,8 @@ class Tags(Target):
         from bertlib.tasks.tagging import tagging_head
         return tagging_head.Tagger(self.size, self.crf)
 
-    def planned_model(self):
-        return Tags([""] * 9).create_head(), tagging_windows.feature_fields  # as many tags as in CoNLL-2003
+    def fields(self, seq_length, is_training=True):
+        return tagging_windows.feature_fields(seq_length)
 
     score_table = staticmethod(tagging_metrics.score_table)
 

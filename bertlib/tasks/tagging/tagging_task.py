@@ -81,7 +81,7 @@ class Tagging(task.Task):
         self.target = tagging_target.Tags(_labels(settings, self.files.get("train")), settings.crf)
         for file in self.files.values():
             conll_files.log_file(file, self.scheme, self.target.labels)
-        self.warn_of_unknown_tokens(self.data, lambda sentence: [sentence.words])
+        self.warn_of_unknown_tokens(lambda sentence: [sentence.words])
         for split, file in self.files.items():
             self.windows[split] = self._make_windows(file)
 
@@ -127,9 +127,6 @@ class Tagging(task.Task):
     # --- The model
 
     target, sequences = tagging_target.Tags(), tagging_windows.SEQUENCES
-
-    def fields(self, seq_length, split="train"):
-        return tagging_windows.feature_fields(seq_length)
 
     def num_train_steps(self):
         return task.count_steps(self.settings, len(self.windows.get("train", ())), "window")
