@@ -142,8 +142,6 @@ class Classification(task.Task):
         self.data = classification_run.draw_examples(settings, examples, target)
         if self.config and any(example.text_b for part in self.data.values() for example in part):
             checks.check_segments(self.config, f"the examples of {settings.task_name} are pairs")
-        if self._changes_loss:
-            class_weights.parse_weights(settings, target)
         self.features = {split: classifier_features.FeatureRecords(
             examples, target, settings.max_seq_length, self.tokenizer, settings.num_workers,
             settings.doc_stride, self.has_labels(split)) for split, examples in self.data.items()}
@@ -163,11 +161,6 @@ class Classification(task.Task):
             return []
         return classification_run.draw_examples(self.settings, {"train": examples}, self.target)["train"]
 
-    @property
-    def _changes_loss(self):
-        """Whether --class_weights or --label_smoothing is given."""
-        return self.settings.class_weights is not None or self.settings.label_smoothing > 0
-
     def has_labels(self, split):
         """Returns whether the labels of a split are real. In a test set without labels, each example has the
         default label."""
@@ -178,7 +171,7 @@ class Classification(task.Task):
     def head_for_training(self):
         """Returns the head for the training. The loss of this head uses --class_weights and
         --label_smoothing."""
-        if not self._changes_loss:
+        if self.settings.class_weights is None and not self.settings.label_smoothing:
             return self.create_head()
         counts, train = collections.Counter(), self.data.get("train", ())
         windows = train and self.features["train"].windows or [1] * len(train)
@@ -194,9 +187,6 @@ class Classification(task.Task):
         train = self.data.get("train", ())
         return sum(self.features["train"].windows) if self.settings.doc_stride and train else len(train)
 
-    def num_train_steps(self):
-        return task.count_steps(self.settings, self.num_examples(), f"training {self.noun}")
-
     def record_fields(self):
         settings, target, examples = self.settings, self.target, self.data
         module, dev_rows, contents = None, self.own_data and self.own_data.dev_rows, {}
@@ -207,10 +197,7 @@ class Classification(task.Task):
             contents[file_names.TASK_MODULE] = self.module.content
         if dev_rows:
             contents[file_names.DEV_ROWS] = dev_rows.content.encode()
-        # Later predictions use the threshold of the training.
-        values = {} if target.threshold is None else {"threshold": target.threshold}
-        if settings.mapped_labels:
-            values["mapped_labels"] = settings.mapped_labels
+        values = {"mapped_labels": settings.mapped_labels} if settings.mapped_labels else {}
         return {
             "task": settings.task_name.lower(), "labels": target.labels, "settings": values,
             "task_module": module, "dev_rows": dev_rows and dev_rows.recorded, "more_files": contents,

@@ -8,10 +8,24 @@ from bertlib.data.prediction_tables import Scored
 from bertlib.tasks.tagging.tag_schemes import entity_spans
 
 
-def score_tags(right, predicted):
-    """Scores predicted tags in the same way as the script conlleval of CoNLL-2000.
+def compare_entities(right, predicted):
+    """Compares the entities of a sentence. A predicted entity is right if its first word, its last word and
+    its type are right.
 
-    A predicted entity is right if its first word, its last word and its type are right.
+    Args:
+      right, predicted: lists of tags in the same scheme.
+
+    Returns:
+      {"found": the right ones of the predicted entities, "false": the wrong ones, "missed": the entities that
+      were not predicted}. Each value is a sorted list; see `tag_schemes.entity_spans`.
+    """
+    right, predicted = (set(entity_spans(tags)) for tags in (right, predicted))
+    return {"found": sorted(right & predicted), "false": sorted(predicted - right),
+            "missed": sorted(right - predicted)}
+
+
+def score_tags(right, predicted):
+    """Scores predicted tags in the same way as the script conlleval of CoNLL-2000; see `compare_entities`.
 
     Args:
       right, predicted: lists with a list of tags for each sentence, in the same scheme.
@@ -21,15 +35,14 @@ def score_tags(right, predicted):
       all entities. These three scores are also computed for each type of entity, for example precision_PER.
       If the denominator of a score is 0, the score is 0.
     """
-    hits, found, real = (collections.Counter() for _ in range(3))
+    hits, false, missed = counters = [collections.Counter() for _ in range(3)]
     words = equal = 0
     for tags, others in zip(right, predicted, strict=True):
-        right_spans, predicted_spans = set(entity_spans(tags)), set(entity_spans(others))
-        for counter, entities in ((hits, right_spans & predicted_spans), (found, predicted_spans),
-                                  (real, right_spans)):
+        for counter, entities in zip(counters, compare_entities(tags, others).values()):
             counter.update(kind for _, _, kind in entities)
         words += len(tags)
         equal += sum(map(str.__eq__, tags, others))
+    found, real = hits + false, hits + missed
     results = {"accuracy": equal / words if words else 0.0}
     totals = [counter.total() for counter in (hits, found, real)]
     results.update(_precision_recall_f1("", *totals))
@@ -69,8 +82,8 @@ def score_table(table):
     counts, right_words, is_right = [], [], []
     for pairs in sentences.values():
         right, predicted = map(list, zip(*pairs))
-        spans = [set(entity_spans(tags)) for tags in (right, predicted)]
-        counts.append((len(spans[0] & spans[1]), len(spans[0]) + len(spans[1])))
+        found, false, missed = map(len, compare_entities(right, predicted).values())
+        counts.append((found, 2 * found + false + missed))
         right_words.append((sum(map(str.__eq__, right, predicted)), len(right)))
         is_right.append(right == predicted)
     counts, right_words = np.array(counts), np.array(right_words)

@@ -7,7 +7,7 @@ import numpy as np
 from bertlib.data.prediction_rows import PredictedRow
 from bertlib.reports import classification_report, report_page, report_sections
 from bertlib.reports.report_page import Html, name, paragraph
-from bertlib.tasks.tagging import tag_schemes, tagging_metrics
+from bertlib.tasks.tagging import tagging_metrics
 
 _MAX_SENTENCES = 1000
 _MAX_WORDS = 300  # the report truncates a sentence with more words
@@ -57,14 +57,13 @@ class _Result:
 
     Attributes:
       sentence: `conll_files.Sentence`.
-      spans: {status: list of (index of the first word, index after the last word, type)}; see `_STATUSES`.
+      spans: {status: list of (index of the first word, index after the last word, type)}; see
+        `tagging_metrics.compare_entities`.
     """
 
     def __init__(self, sentence, predicted):
         self.sentence = sentence
-        right, found = (set(tag_schemes.entity_spans(tags)) for tags in (sentence.tags, predicted))
-        self.spans = {"found": sorted(right & found), "false": sorted(found - right),
-                      "missed": sorted(right - found)}
+        self.spans = tagging_metrics.compare_entities(sentence.tags, predicted)
 
     @property
     def errors(self):
