@@ -6,8 +6,6 @@ from typing import NamedTuple
 from bertlib.data import columns, faults, header_rows, label_lists, tables, text_keys
 from bertlib.data.tables import RowError
 
-MAX_SCORE = 3.4e38  # slightly below the largest float32, because scores are stored as float32
-
 
 class Row(NamedTuple):
     """One example, read from a file.
@@ -313,7 +311,7 @@ def parse_score(text):
     """Returns the number in a text; None if the text is not a number, or if the number is too large for
     float32."""
     number = tables.parse_number(text)
-    return number if number is not None and abs(number) <= MAX_SCORE else None
+    return number if number is not None and abs(number) <= tables.MAX_SCORE else None
 
 
 def _parse_decision(place, line, row, where):

@@ -77,6 +77,9 @@ def name_file_in_errors(path):
         raise named from None
 
 
+MAX_SCORE = 3.4e38  # slightly below the largest float32, because scores are stored as float32
+
+
 def parse_number(text):
     """Returns the number (float) in a text; None if the text is not a number, or if the number is too large
     for a float.

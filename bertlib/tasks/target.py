@@ -1,6 +1,5 @@
 """The base class of the targets: what models predict. The modules of the targets load no TensorFlow."""
 
-from bertlib.data.header_rows import LabelKind
 from bertlib.runs import registry
 
 
@@ -71,6 +70,7 @@ class Target:
 
     def label_kind(self, setting):
         """Returns the `header_rows.LabelKind` of the user's own files. For `setting`, see `with_labels`."""
+        from bertlib.data.header_rows import LabelKind
         return LabelKind(self.is_score, self.is_multilabel, setting("label_separator") or ",")
 
     def score_table(self, table):

@@ -10,8 +10,7 @@ import math
 
 import numpy as np
 
-from bertlib.data import example_encoding, prediction_rows
-from bertlib.data.labelled_rows import MAX_SCORE
+from bertlib.data import example_encoding, prediction_rows, tables
 from bertlib.runs import entries
 from bertlib.tasks.classification import classification_metrics
 from bertlib.tasks.target import Target
@@ -193,7 +192,7 @@ class Score(TextTarget):
             score = float(label)
         except (TypeError, ValueError):
             score = math.nan
-        if not abs(score) <= MAX_SCORE:
+        if not abs(score) <= tables.MAX_SCORE:
             raise ValueError(f"the label {label!r:.80} is not a finite number")
         return score
 
