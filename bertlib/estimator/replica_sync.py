@@ -39,7 +39,7 @@ def start_training(group, step, directory):
     """
     step, directory = group.broadcast((step, directory))
     group.keep_log(directory)
-    fingerprints.check_replicas_agree(group)
+    fingerprints.check_same_code(group)
     return step
 
 

@@ -4,7 +4,7 @@ import glob
 import os
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, metrics_history
-from bertlib.runs import curve_table, file_names
+from bertlib.runs import file_names, training_evaluations
 from bertlib.system import files
 
 # {name of a file: what a directory with this file contains}.
@@ -80,7 +80,7 @@ def refuse_other_kind(flag, directory, own):
 # Names of the files that each training writes into --output_dir, or removes from it, in addition to
 # checkpoints.
 _TRAINING_FILES = ("checkpoint", "graph.pbtxt", file_names.RECORD, *file_names.NAMES,
-                   *file_names.MORE_NAMES, metrics_history.FILE, *curve_table.FILES)
+                   *file_names.MORE_NAMES, metrics_history.FILE, *training_evaluations.FILES)
 
 
 def refuse_overwriting(settings, read, written):

@@ -170,7 +170,7 @@ def check_replicas_agree(group, settings, data):
 
     flags = {f"--{entry.name}": getattr(settings, entry.name) for entry in settings.entries()
              if entry.affects != entries.MACHINE and not entry.is_path}
-    fingerprints.check_replicas_agree(group)
+    fingerprints.check_same_code(group)
     values = {**flags, **data, **environment.versions(), "the code": _hash_code()}
     group.check_equal({name: short(value) for name, value in values.items()},
                       "Start all replicas with the same flags, data and code.")
@@ -182,7 +182,7 @@ def _hash_code(script=None):
 
     Args:
       script: path of the script; None to leave it out. Replicas compare their scripts separately, with
-        `fingerprints.check_replicas_agree`.
+        `fingerprints.check_same_code`.
     """
     paths = [importlib.util.find_spec(module).origin
              for module in ("modeling", "optimization", "tokenization")]

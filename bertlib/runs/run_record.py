@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bertlib.runs import curve_table, file_names, model_files, record_comparison, record_content
+from bertlib.runs import file_names, model_files, record_comparison, record_content, training_evaluations
 from bertlib.system import files
 
 
@@ -48,7 +48,7 @@ class RunRecord:
         self._settings, self._output_dir, self._do_train = settings, settings.output_dir, settings.do_train
         self._last_step = last_step
         if self._do_train and settings.early_stopping_evals is not None:
-            stopped = curve_table.find_early_stop(settings)
+            stopped = training_evaluations.find_early_stop(settings)
             self._last_step = last_step if stopped is None else stopped
         self._now = {**record_content.create_record(settings, description),
                      "planned_steps": num_train_steps, "finished_step": None}
@@ -73,9 +73,10 @@ class RunRecord:
         Raises:
           ValueError: the run cannot continue the training in the directory.
         """
-        self._comparison = self._compare(self._settings.evaluated_training or self._settings.output_directory)
+        opened = self._settings.evaluated_training or self._settings.output_directory
+        self._comparison = self._compared_with(opened)
 
-    def _compare(self, opened):
+    def _compared_with(self, opened):
         """Returns the `_Comparison` with the `OutputDirectory` of the weights; see `compare`."""
         stored = opened.record or {}
         decision = record_comparison.compare(opened.record, self._now, opened.step, self._last_step,
@@ -161,11 +162,11 @@ class RunRecord:
         self._settings.reopen()
         opened, seen = self._settings.output_directory, self._comparison.opened
         if (opened.newest, opened.record) != (seen.newest, seen.record):
-            self._comparison = self._compare(opened)
+            self._comparison = self._compared_with(opened)
         found = self._comparison
         for name in found.changed:
             files.write_bytes(opened.join(name), self._contents[name])
-        for name in found.stale if opened.newest else [*found.stale, *curve_table.FILES]:
+        for name in found.stale if opened.newest else [*found.stale, *training_evaluations.FILES]:
             if files.exists(opened.join(name)):
                 files.remove(opened.join(name))
         record = found.decision.record or opened.record

@@ -111,7 +111,7 @@ def hash_scripts():
     return fingerprints
 
 
-def check_replicas_agree(group):
+def check_same_code(group):
     """Checks that all replicas run the same script and have imported equal modules.
 
     A module is compared only if all replicas have imported it. For example, modules that only replica 0 needs

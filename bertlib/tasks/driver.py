@@ -10,7 +10,7 @@ import os
 
 from absl import logging
 
-from bertlib.runs import checks, curve_table, record_content, run_record
+from bertlib.runs import checks, record_content, run_record, training_evaluations
 from bertlib.system import files, replica_group
 from bertlib.tasks import estimator_setup, model_checks, starting_weights, training_plan
 from bertlib.tasks import head as task_head
@@ -35,7 +35,7 @@ def run(task):
     task.load_model()
     # Files and data: check the directories, then read.
     checks.check_directories(settings)
-    curve_table.check_flags(settings, task.needs_do_eval)
+    training_evaluations.check_flags(settings, task.needs_do_eval)
     inputs = task.input_files()
     checks.refuse_overwriting(settings, inputs, _list_overwritten_files(task))
     task.read()
@@ -45,6 +45,7 @@ def run(task):
     num_train_steps = task.num_train_steps()
     last_step = min(num_train_steps, settings.max_steps or num_train_steps)
     model_checks.check_disk(settings, last_step, task.head_shapes(), task.config)
+    model_checks.check_precision(settings)
     task.make_data()
     settings.freeze()
     trainable = _create_trainable(task, starting_checkpoint, num_train_steps)
@@ -56,8 +57,9 @@ def run(task):
         export_model.check_run(settings)
     if group:
         record_content.check_replicas_agree(group, settings, record.data)
-    phases = _Phases(task, trainable.head, estimator_setup.create_estimator(settings, trainable, last_step),
-                     starting_checkpoint)
+    step_config = training_plan.resolve_step_config(settings, trainable)
+    estimator = estimator_setup.create_estimator(settings, trainable, step_config, last_step)
+    phases = _Phases(task, trainable.head, estimator, starting_checkpoint)
     # The run: train, evaluate, predict and export. From here on, files are written.
     with estimator_setup.locked_directories(settings):
         if group:
@@ -122,7 +124,7 @@ class _Phases:
     def __init__(self, task, head, estimator, starting_checkpoint):
         self._task, self._settings, self._head, self._estimator = task, task.settings, head, estimator
         self._starting_checkpoint = starting_checkpoint  # see `starting_weights.find`
-        self._writes = replica_group.is_first()
+        self._is_first = replica_group.is_first()
         self._splits_with_features = set()
 
     def train(self, num_train_steps, last_step):
@@ -133,7 +135,7 @@ class _Phases:
           last_step: the step at which the training ends.
         """
         settings, task = self._settings, self._task
-        has_curve = curve_table.is_requested(settings)
+        has_curve = training_evaluations.is_requested(settings)
         if has_curve:
             self._write_features("dev")
         training_plan.log_training(settings, task, num_train_steps, last_step)
@@ -145,8 +147,8 @@ class _Phases:
                 task.shown, task.full_score).train(self._estimator, last_step, self._input_fn("train"))
         else:
             self._estimator.train_to(last_step, self._input_fn("train"))
-        settings.reopen()
-        if self._writes and not (has_curve or task.splits()):
+        settings.reopen()  # the directory contains new checkpoints
+        if self._is_first and not (has_curve or task.splits()):
             logging.info("The trained weights are in %s. This run evaluated no examples, so the quality of "
                          "the model is not known.", settings.output_dir)
 
@@ -158,7 +160,7 @@ class _Phases:
             self._write_features(split)
             paths = [os.path.join(settings.results_dir, name)
                      for replaced in task.replaced_splits(split) for name in task.result_names(replaced)]
-            with files.replace_together(paths) if self._writes else contextlib.nullcontext():
+            with files.replace_together(paths) if self._is_first else contextlib.nullcontext():
                 self._infer(split, checkpoint, task.write)
 
     def _infer(self, split, checkpoint, use):
@@ -169,7 +171,7 @@ class _Phases:
         """
         inference = Inference(self._settings, self._estimator, self._input_fn(split), checkpoint,
                               self._starting_checkpoint)
-        if not self._writes:
+        if not self._is_first:
             return inference.follow()
         result = use(split, inference)
         inference.finish()
@@ -187,7 +189,7 @@ class _Phases:
         if path is None or split in self._splits_with_features:
             return
         self._splits_with_features.add(split)
-        if self._writes:
+        if self._is_first:
             self._task.write_features(split, path)
         if group := replica_group.current():
             group.barrier()  # the other replicas read the file of replica 0

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.estimator import estimator, run_config
 from bertlib.estimator.step_config import parse_steps
 from bertlib.system import files, locks, replica_group, stopping
-from bertlib.tasks import model_checks, training_plan
+from bertlib.tasks import training_plan
 
 
 def evaluated_weights(settings):
@@ -80,21 +80,19 @@ def _profile_hooks(settings, last_step):
     return [profiling.ProfileHook(settings.output_dir, first, last)]
 
 
-def create_estimator(settings, trainable, last_step):
+def create_estimator(settings, trainable, step_config, last_step):
     """Returns the `estimator.Estimator` that the flags describe.
 
     Args:
       settings: a `Settings`.
       trainable: a `TrainableModel`.
+      step_config: the `StepConfig`, see `training_plan.resolve_step_config`.
       last_step: the step at which the training ends.
 
     Raises:
-      ValueError: no configuration fits into memory, or flags contradict each other.
+      ValueError: --profile_steps does not fit the training.
     """
-    if settings.precision != "fp32":
-        model_checks.check_precision(settings)
     hooks = [] if settings.profile_steps is None else _profile_hooks(settings, last_step)
-    step_config = training_plan.resolve_step_config(settings, trainable)
     history = None
     if settings.do_train and replica_group.is_first():
         history = settings.output_directory.history

@@ -15,7 +15,7 @@ from absl import logging
 import numpy as np
 
 from bertlib.graph import lazy_tensorflow as tf
-from bertlib.runs import best_weights, curve_table
+from bertlib.runs import best_weights, training_evaluations
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files, replica_group
 
@@ -45,7 +45,7 @@ class LearningCurve:
         self._title, self._shown, self._full_score = title, shown, full_score
         self._every_steps, self._metric = settings.eval_every_steps, settings.keep_best
         self._best = self._last_step = self._failure = None
-        self._rows = curve_table.read_rows(self._output_dir)
+        self._rows = training_evaluations.read_rows(self._output_dir)
         self._evaluated_dir = os.path.join(self._output_dir, "evaluated_weights")  # being evaluated
         self._seconds = []  # of each evaluation in this run
         self._stops = False  # whether the training ends now
@@ -89,13 +89,13 @@ class LearningCurve:
           (step of the newest checkpoint or None, whether this checkpoint has to be evaluated).
         """
         self._remove_evaluated()
-        rows, newest = curve_table.restorable_rows(self._settings.output_directory)
+        rows, newest = training_evaluations.restorable_rows(self._settings.output_directory)
         if rows != self._rows:
             self._write_table(rows)
         if self._metric:
             self._best = best_weights.BestWeights(self._settings.output_directory, self._metric)
-            self._best.restore(curve_table.finite_values(rows, self._metric), newest)
-            self._stops = curve_table.is_early_stop(self._settings, self._best, rows)
+            self._best.restore(training_evaluations.finite_values(rows, self._metric), newest)
+            self._stops = training_evaluations.is_early_stop(self._settings, self._best, rows)
         is_due = newest is not None and not self._is_done(newest) and (
             self._settings.eval_each_checkpoint or self._is_scheduled(newest))
         return newest, is_due
@@ -118,7 +118,7 @@ class LearningCurve:
         took = f" {len(self._seconds)} evaluations of this run took {sum(self._seconds):.1f} s." if (
             self._seconds) else ""
         logging.info("Evaluations during the training, in %s.%s\n%s",
-                     os.path.join(self._output_dir, curve_table.TABLE), took,
+                     os.path.join(self._output_dir, training_evaluations.TABLE), took,
                      _format_rows(rows, self._names(rows[-1]), best_step))
 
     def _names(self, row):
@@ -191,9 +191,9 @@ class LearningCurve:
         # shows that three other outputs are complete for its step: the history, the picture and best/.
         self._settings.output_directory.history.add_evaluation(step, "dev", metrics)
         from bertlib.reports import charts
-        files.write_text(os.path.join(self._output_dir, curve_table.PICTURE),
-                         charts.line_chart(self._title, curve_table.points(rows, self._shown,
-                                                                           self._full_score)))
+        files.write_text(os.path.join(self._output_dir, training_evaluations.PICTURE),
+                         charts.line_chart(self._title, training_evaluations.points(
+                             rows, self._shown, self._full_score)))
         if self._best:
             self._update_best(step, rows, checkpoint)
         self._write_table(rows)
@@ -206,28 +206,28 @@ class LearningCurve:
         writer.writeheader()
         writer.writerows(rows)
         self._rows = rows
-        files.write_text(os.path.join(self._output_dir, curve_table.TABLE), table.getvalue())
+        files.write_text(os.path.join(self._output_dir, training_evaluations.TABLE), table.getvalue())
 
     def _update_best(self, step, rows, checkpoint):
         """Keeps the weights of the newest evaluation if their value of the --keep_best metric is the best so
         far. Also decides whether the training ends. The newest evaluation is the last element of `rows`."""
         metric, last = self._metric, rows[-1]
         if not any(metric in row for row in rows):
-            self._failure = curve_table.describe_unknown_metric(metric, set(last) - {"global_step"})
+            self._failure = training_evaluations.describe_unknown_metric(metric, set(last) - {"global_step"})
             self._stops = True
             return
         if step < max(1, self._best.first_step):
             return
-        if not curve_table.finite_values([last], metric):
+        if not training_evaluations.finite_values([last], metric):
             logging.warning("--keep_best: the evaluation of step %d does not count, because %s is %s.", step,
                             metric, last.get(metric, "missing"))
             return
-        values = curve_table.finite_values(rows, metric)
+        values = training_evaluations.finite_values(rows, metric)
         best_step, best_value = self._best.choose(values)
         if best_step == step:
             newest = OutputDirectory(self._output_dir).step or 0
             self._best.replace(step, best_value, checkpoint, values, newest)
-        self._stops = curve_table.is_early_stop(self._settings, self._best, rows)
+        self._stops = training_evaluations.is_early_stop(self._settings, self._best, rows)
         if self._stops:
             logging.info("Early stopping: %s did not improve in the last %d evaluations. The best value is "
                          "%s, at step %d. The training ends at step %d.", metric,

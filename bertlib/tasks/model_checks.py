@@ -20,7 +20,9 @@ _GPU_SUPPORT = {"bf16": (8, 0), "fp16": (7, 0)}
 
 
 def check_precision(settings):
-    """Warns if the GPU or CPU has no instructions for the number format of --precision, bf16 or fp16."""
+    """Warns if the GPU or CPU has no instructions for the number format of --precision."""
+    if settings.precision == "fp32":
+        return
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
         capabilities = [tf.config.experimental.get_device_details(gpu).get("compute_capability")

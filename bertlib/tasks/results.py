@@ -7,7 +7,7 @@ from absl import logging
 from bertlib.data import faults
 from bertlib.graph import lazy_tensorflow as tf
 from bertlib.reports import report_sections
-from bertlib.runs import curve_table, file_names
+from bertlib.runs import file_names, training_evaluations
 from bertlib.system import files
 
 
@@ -73,7 +73,8 @@ def write_report_or_warn(task, file_name, title, metrics, data_file, write, *con
                                   shown=task.shown)
     if training:
         facts = facts._replace(
-            curve=curve_table.points(curve_table.read_rows(training.path), task.shown, task.full_score),
+            curve=training_evaluations.points(training_evaluations.read_rows(training.path), task.shown,
+                                              task.full_score),
             losses=[(row["step"], row["loss"]) for row in training.history.read()
                     if "evaluation" not in row and isinstance(row.get("loss"), float)],
             record=training.record)
