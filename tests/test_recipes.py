@@ -145,6 +145,12 @@ def test_the_flags_of_a_recipe_are_those_of_its_command(recipe):
     defined([command_of(recipe), *(f"--{name}={value}" for name, value in read(recipe).items())])
 
 
+def test_a_recipe_without_its_data_names_the_command_that_downloads_them(scripts, tmp_path):
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    done = scripts.run("run_squad.py", "--flagfile=recipes/squad1.1-large-12gb.flags", cwd=tmp_path)
+    done.assert_refused("train-v1.1.json: there is no such file. `python download.py --data=squad1.1` downl")
+
+
 @each_recipe
 def test_download_creates_the_paths_of_a_recipe(recipe):
     values = read(recipe)

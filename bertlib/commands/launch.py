@@ -328,7 +328,7 @@ def _resume_advice(resumable):
     """Returns the advice to run the same command again; "" if the command cannot continue its work, see
     `run`."""
     training = "do_train" in FLAGS and (FLAGS.do_train or not common_flags.phases_given())
-    where = " from the last checkpoint" if training else ""
+    where = " from the last checkpoint, if one exists" if training else ""
     return (training or resumable) * f" Run the same command again to continue{where}."
 
 

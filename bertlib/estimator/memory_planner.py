@@ -17,6 +17,7 @@ import dataclasses
 import functools
 import itertools
 import os
+import resource
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -418,9 +419,14 @@ def usable_memory():
 
 
 def available_ram():
-    """Returns the bytes of RAM that this process may use: the free RAM, or less if its cgroup has a limit."""
+    """Returns the bytes of RAM that this process may use: the free RAM, or less if its cgroup or `ulimit -v`
+    has a lower limit."""
     with open("/proc/meminfo", encoding="utf-8") as lines:
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY:
+        with open("/proc/self/statm", encoding="utf-8") as reader:
+            free = min(free, limit - int(reader.read().split()[0]) * resource.getpagesize())
     for directory, limit, used, reclaimable in (
             ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
             ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",

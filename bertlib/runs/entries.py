@@ -5,6 +5,7 @@
 
 from collections.abc import Callable
 import copy
+import functools
 import math
 import operator
 import re
@@ -168,9 +169,9 @@ class Number(Flag):
 
 
 class Choice(Flag):
-    """A flag with a few possible values, texts."""
+    """A flag with a few possible values, texts. A command line may contain them in upper or lower case."""
 
-    definition = flags.DEFINE_enum
+    definition = functools.partial(flags.DEFINE_enum, case_sensitive=False)
 
     def __init__(self, name, default, values, meaning, **attributes):
         super().__init__(name, default, meaning, **attributes)

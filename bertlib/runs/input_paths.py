@@ -80,8 +80,8 @@ def refuse_directory(settings):
 
 
 def advice_on_missing_path(name, path, published_file=None):
-    """Returns advice for a path that does not exist: how to download a published checkpoint, or whether a
-    shell variable is set. Returns "" for other paths.
+    """Returns advice for a path that does not exist: how to download a published checkpoint or SQuAD, or
+    whether a shell variable is set. Returns "" for other paths.
 
     Args:
       name: the flag with the path.
@@ -93,7 +93,9 @@ def advice_on_missing_path(name, path, published_file=None):
     if not model:
         # Without the variable BERT_BASE_DIR, the shell replaces "$BERT_BASE_DIR/vocab.txt" by "/vocab.txt".
         first = re.match("/[^/]+", path)
-        return "" if not first or files.exists(first.group()) else (
-            f" If your command has a shell variable before {path}: is this variable set?")
+        if first and not files.exists(first.group()):
+            return f" If your command has a shell variable before {path}: is this variable set?"
+        squad = re.search(r"(?:train|dev)-v(\d\.\d)\.json$", path)
+        return f" `python download.py --data=squad{squad[1]}` downloads SQuAD to data/squad." if squad else ""
     return (f" `python download.py --model={model.group()}` downloads the published model. Then pass "
             f"--{name}=checkpoints/{model.group()}/{published_file}.")

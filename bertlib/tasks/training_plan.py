@@ -149,6 +149,8 @@ def resolve_step_config(settings, trainable):
         return StepConfig(train_batch_size=requested.train_batch_size,
                           max_seq_length=requested.max_seq_length, precision=requested.precision,
                           compile_kernels=requested.compile_kernels)
+    if requested.use_xla and not tf.config.list_physical_devices("GPU"):
+        logging.warning("--use_xla=true without a GPU: on a CPU, a training without this flag is faster.")
     usable, source = _usable_memory(settings)
     if requested.recompute == "auto" or requested.gradient_accumulation_steps == 0:
         logging.info("Simulating which batches fit into %s.", source)

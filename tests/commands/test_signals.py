@@ -71,7 +71,7 @@ def test_features_that_were_half_written_are_gone(untrained):
     finished = interrupt(untrained, "Example train-", "SIGTERM", **TRAIN)
     assert finished.code == 143, finished
     assert finished.err.splitlines()[-1] == ("run_classifier.py: terminated. Run the same command again "
-                                             "to continue from the last checkpoint.")
+                                             "to continue from the last checkpoint, if one exists.")
     assert not list(untrained.output.glob("*.tf_record*"))
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import re
+import resource
 import types
 
 from bertlib.commands import plan_memory
@@ -142,7 +143,7 @@ def test_the_script_prints_a_table_and_draws_a_chart(plan, tmp_path):
 
 
 def test_the_script_says_whether_a_batch_fits(plan):
-    done = plan(max_seq_length="16", card="t4", phase="prediction", batch_size=3)
+    done = plan(max_seq_length="16", card="T4", phase="prediction", batch_size=3)
     done.assert_success()
     assert "The table has 1 row. Each row needs one simulation, and a simulation takes" in done.err
     assert "Length 16, --recompute=none: 3 examples need" in done.err
@@ -193,6 +194,13 @@ def test_a_step_on_a_cpu_may_use_the_free_memory_but_half_a_gigabyte(monkeypatch
         7.5 * GB, "free RAM minus 0.50 GB for workspaces and fragmentation")
 
 
+def test_a_limit_of_the_address_space_limits_the_free_memory(monkeypatch):
+    with open("/proc/self/statm", encoding="utf-8") as reader:
+        used = int(reader.read().split()[0]) * resource.getpagesize()
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (used + GB // 100, resource.RLIM_INFINITY))
+    assert memory_planner.available_ram() <= GB // 100
+
+
 @pytest.mark.parametrize("changes, complaint", [
     (dict(card="t5"), "should be one of <rtx3080ti|"), (dict(card="t4", gpu_memory_gb=12), "Leave one of"),
     (dict(card="t4", reserve_gb=1), "--card and --reserve_gb cannot be combined. Leave one of them out."),
@@ -204,16 +212,31 @@ def test_the_script_refuses(plan, changes, complaint):
     plan(**{"max_seq_length": "16", **changes}).assert_refused(complaint)
 
 
-def test_on_a_gpu_a_step_that_does_not_run_gets_the_next_number_of_micro_batches(monkeypatch, caplog):
+@pytest.fixture
+def model_that_fits():
+    """A `TrainableModel` whose step is never simulated, because it certainly fits."""
+    head = types.SimpleNamespace(padding_is_removable=False, sequences_per_example=1)
+    return types.SimpleNamespace(trims_padding=False, head=head, bert_config=modeling.BertConfig(9),
+                                 build=None, memory_need=Simulation(), upper_bound=lambda step: 1)
+
+
+@pytest.mark.parametrize("gpus", [[], ["GPU"]], ids=str)
+def test_xla_without_a_gpu_causes_a_warning(model_that_fits, gpus, monkeypatch, caplog):
+    monkeypatch.setattr(training_plan.tf.config, "list_physical_devices", lambda kind: gpus)
+    settings = Settings({**FLAGS, "do_train": True, "memory_limit_gb": 1000, "use_xla": True,
+                         "compile_kernels": None})
+    assert training_plan.resolve_step_config(settings, model_that_fits).use_xla
+    assert ("--use_xla=true without a GPU" in caplog.text) == (not gpus)
+
+
+def test_on_a_gpu_a_step_that_does_not_run_gets_the_next_number_of_micro_batches(
+        model_that_fits, monkeypatch, caplog):
     """test_run_classifier.py has such a run, as a soak test."""
     monkeypatch.setattr(training_plan.tf.config, "list_physical_devices", lambda kind: [kind])
     monkeypatch.setattr(memory_planner, "fits_in_practice",
                         lambda build, step: step.gradient_accumulation_steps >= 4)
-    head = types.SimpleNamespace(padding_is_removable=False, sequences_per_example=1)
-    model = types.SimpleNamespace(trims_padding=False, head=head, bert_config=modeling.BertConfig(9),
-                                  build=None, memory_need=Simulation(), upper_bound=lambda step: 1)
     settings = Settings({**FLAGS, "do_train": True, "memory_limit_gb": 1000,
                          "gradient_accumulation_steps": 0})
-    assert training_plan.resolve_step_config(settings, model).gradient_accumulation_steps == 4
+    assert training_plan.resolve_step_config(settings, model_that_fits).gradient_accumulation_steps == 4
     found = re.findall("ran out of memory: using --gradient_accumulation_steps=(.*)\\.", caplog.text)
     assert found == ["2 instead of 1", "4 instead of 2"]
