@@ -40,7 +40,7 @@ def refuse_sample(settings, sample, flag, names=("data_dir", "train_file")):
     Raises:
       ValueError: the model was trained on other data.
     """
-    earlier = settings.training
+    earlier = settings.own_training
     recorded = earlier.record["files"] if earlier and earlier.record else {}
     trained = [recorded[name] for name in names if recorded.get(name)]
     # The name of the checkout may have changed since the training.

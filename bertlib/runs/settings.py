@@ -106,7 +106,7 @@ class Settings:
     #                        --output_dir has     otherwise, a training     otherwise
     #                        a checkpoint         saved --init_checkpoint
     #   earlier_training     --output_dir         that training             None
-    #   training             --output_dir         None if the run trains,   None
+    #   own_training         --output_dir         None if the run trains,   None
     #                                             otherwise that training
     #   evaluated_training   `earlier_training`; always None if the run trains
 
@@ -126,7 +126,7 @@ class Settings:
         return None if self.get("do_train") else self.earlier_training
 
     @property
-    def training(self):
+    def own_training(self):
         """The training that this run continues or evaluates. None if the run begins a new training."""
         return self.output_directory if self.output_directory.newest else self.evaluated_training
 

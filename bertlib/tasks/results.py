@@ -67,7 +67,7 @@ def write_report_or_warn(task, file_name, title, metrics, data_file, write, *con
       write: function that takes the path of the report, a `report_sections.Facts` and `*contents`, and writes
         the report.
     """
-    settings, training = task.settings, task.settings.training
+    settings, training = task.settings, task.settings.own_training
     data = data_file and os.path.basename(data_file)
     facts = report_sections.Facts(f"{title}: {data}" if data else title, metrics, data,
                                   shown=task.shown)

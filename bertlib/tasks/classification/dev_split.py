@@ -194,7 +194,7 @@ def _find_training_with_split(settings):
     """Returns (`OutputDirectory`, record) of the training that the run continues, or of the training whose
     weights the run uses. The record is None if there is no such training, or if that training did not use the
     user's own data."""
-    earlier = settings.training
+    earlier = settings.own_training
     record = earlier and earlier.record
     # A training on a different task did not use the rows of this training file. Therefore, the record of such
     # a training is ignored.
