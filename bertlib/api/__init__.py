@@ -277,7 +277,7 @@ def _flag_names():
 
 
 def _settings(settings, function, ours):
-    """Returns the flags of a command as a list of str.
+    """Returns the flags of a command, {name: value}.
 
     Args:
       settings: {name: value}, the settings that the user passed.
@@ -285,7 +285,7 @@ def _settings(settings, function, ours):
       ours: {name: value}, the flags that the called function sets itself.
 
     Raises:
-      TypeError: a setting cannot be passed, or its value has the wrong type.
+      TypeError: a setting cannot be passed.
     """
     for name in settings:
         if name in data_files.ARGUMENTS:
@@ -294,23 +294,23 @@ def _settings(settings, function, ours):
         if name in _REFUSED:
             raise TypeError(f"{function.__name__}() does not take the setting {name!r}: the function sets "
                             "this flag, or the flag has no use in Python. Leave it out.")
-    values = {"predictions_format": tables_of_results.PREDICTIONS_FORMAT, **settings, **ours}
-    return [child_command.flag(name, value) for name, value in values.items() if value is not None]
+    return {"predictions_format": tables_of_results.PREDICTIONS_FORMAT, **settings, **ours}
 
 
 def _run(flags, named, verbose):
     """Writes the data files, and runs the command.
 
     Args:
-      flags: list of str, the flags that name neither a data file nor a column.
+      flags: {name: value}, the flags that name neither a data file nor a column.
       named: {name of a flag: the `DataFile` whose path is the value of the flag}.
       verbose: see `train`.
+
+    Raises:
+      TypeError: the value of a flag has the wrong type.
     """
     columns = next(iter(named.values())).columns if named else Columns()
-    values = {name: file.path for name, file in named.items()}
-    values.update(text_column=columns.text, label_column=columns.label)
-    flags = [*flags, *(child_command.flag(name, value) for name, value in values.items()
-                       if value is not None)]
+    words = child_command.flags({**flags, **{name: file.path for name, file in named.items()},
+                                 "text_column": columns.text, "label_column": columns.label})
 
     def explain(message):
         for file in named.values():
@@ -319,7 +319,7 @@ def _run(flags, named, verbose):
 
     for file in named.values():
         data_files.write(file)
-    child_command.run(_SCRIPT, flags, verbose, explain)
+    child_command.run(_SCRIPT, words, verbose, explain)
 
 
 def _result(output_dir, results_dir, data, label):

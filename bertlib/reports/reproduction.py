@@ -97,9 +97,9 @@ def plan(directory, output_dir, until=None, overrides=()):
         if record["command"] != "run_pretraining.py":
             flags["do_predict"] = False
     flags.update(output_dir=output_dir, max_steps=step)
-    words = [child_command.flag(name, value) for name, value in flags.items() if value is not None]
-    words += [f"--{name}" if value is None else f"--{name}={absolute_paths(name, value, os.getcwd())}"
-              for name, value in given.items()]
+    words = [*child_command.flags(flags), *(
+        f"--{name}" if value is None else f"--{name}={absolute_paths(name, value, os.getcwd())}"
+        for name, value in given.items())]
     return Plan(record["command"], words, step, is_whole, results_dir, changed, list(overrides), notes)
 
 

@@ -17,17 +17,17 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 _KEPT_LINES = 200
 
 
-def flag(name: str, value: Any) -> str:
-    """Returns a flag as it is written on a command line: --name=value.
+def flags(values: dict[str, Any]) -> list[str]:
+    """Returns flags as they are written on a command line: --name=value.
 
     Args:
-      name: name of the flag.
-      value: a text, a path, a number, True or False, or a list of these.
+      values: {name of a flag: value}. A value is a text, a path, a number, True or False, or a list of these.
+        None: the flag is left out.
 
     Raises:
-      TypeError: the value has a type that is not supported.
+      TypeError: a value has a type that is not supported.
     """
-    return f"--{name}={_text(name, value)}"
+    return [f"--{name}={_text(name, value)}" for name, value in values.items() if value is not None]
 
 
 def _text(name, value):

@@ -272,7 +272,7 @@ def test_an_evaluation_needs_a_training_and_data(tmp_path):
 @pytest.mark.parametrize("value, text", [
     (np.bool_(True), "true"), (np.float32(0.5), "0.5"), (["a", 2], "a,2"), (ROOT, str(ROOT))])
 def test_values_are_written_as_flags(value, text):
-    assert child_command.flag("name", value) == f"--name={text}"
+    assert child_command.flags({"name": value, "other": None}) == [f"--name={text}"]
 
 
 def test_the_results_of_another_training_are_not_read(trained, tmp_path):
