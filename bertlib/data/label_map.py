@@ -27,7 +27,7 @@ def read(path, encoding="utf-8"):
     if input_format == "jsonl":
         raise ValueError(f"--label_map={path}: the name of the file must end in .csv or .tsv.")
     found, lines = {}, {}
-    with tables.open_table(path) as stream, tables.name_file_in_errors(path):
+    with tables.open_table(path) as stream:
         for line, row in tables.Table(stream, input_format, encoding=encoding):
             if isinstance(row, RowError):
                 raise row

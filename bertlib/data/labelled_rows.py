@@ -120,7 +120,7 @@ class ExampleReader(columns.TextReader):
           FileNotFoundError, ValueError: the file is missing or has errors. The message names the lines.
         """
         input_format = tables.format_from_name(path)
-        with tables.open_table(path) as stream, tables.name_file_in_errors(path):
+        with tables.open_table(path) as stream:
             file = columns.TextFile(self, stream, path, input_format, known and [*known, *self._label_map])
             found, rows = faults.FileFaults(path, self._skips_bad_lines, file.row_of), []
             try:

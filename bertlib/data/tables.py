@@ -132,11 +132,12 @@ def open_table(path):
 
     Raises:
       FileNotFoundError: the file does not exist.
-      ValueError: the file is damaged.
+      ValueError: the file is damaged, or the block raised a `RowError`, see `name_file_in_errors`.
     """
     if not files.exists(path):
         raise FileNotFoundError(f"{path} does not exist")
     with contextlib.ExitStack() as stack:
+        stack.enter_context(name_file_in_errors(path))
         stream = stack.enter_context(files.open_file(path, "rb"))
         if is_compressed(path):
             stream = stack.enter_context(gzip.open(stream))

@@ -84,7 +84,7 @@ def read_rows(path):
     # and semicolons, but --output_delimiter may be any character.
     with tables.open_table(path) as stream:
         start = re.match('"?line"?(.)', str(next(tables.read_lines(stream), ("", ""))[1]))
-    with tables.name_file_in_errors(path), tables.open_table(path) as stream:
+    with tables.open_table(path) as stream:
         for line, row in tables.Table(stream, input_format, start[1] if start else ","):
             if isinstance(row, tables.RowError):
                 raise tables.RowError(line, f"{row.problem} Restore the file.")

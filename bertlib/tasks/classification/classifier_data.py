@@ -301,7 +301,7 @@ class DataProcessor:
           FileNotFoundError, ValueError: the file is missing, is not UTF-8, or cannot be split into fields.
         """
         rows = []
-        with tables.open_table(input_file) as stream, tables.name_file_in_errors(input_file):
+        with tables.open_table(input_file) as stream:
             for _, row in tables.split_rows(tables.read_lines(stream), "\t", quotechar):
                 if isinstance(row, RowError):
                     raise row
