@@ -1,6 +1,7 @@
 """Helpers that several test modules need."""
 
 import collections
+import contextlib
 import json
 import pathlib
 import time
@@ -173,6 +174,53 @@ def evaluate(fetches, feed=None, **options):
         session.run([tf.global_variables_initializer(), tf.local_variables_initializer(),
                      tf.tables_initializer()])
         return session.run(fetches, feed)
+
+
+def read_batches(dataset, count=None, step=None):
+    """Returns the batches of a dataset of the default graph, at most `count`.
+
+    When the iterator starts, the global step is `step`, if this is not None.
+    """
+    iterator = tf.data.make_initializable_iterator(dataset)
+    following = iterator.get_next()
+    taken = []
+    with tf.Session() as session, contextlib.suppress(tf.errors.OutOfRangeError):
+        session.run(tf.global_variables_initializer())
+        if step is not None:
+            tf.train.get_global_step().load(step, session)
+        session.run(iterator.initializer)
+        while count is None or len(taken) < count:
+            taken.append(session.run(following))
+    return taken
+
+
+def run_bert(config, ids, mask, loss, step=0, session_config=None, **options):
+    """Builds a BERT for training in a new graph, and returns {name: array}.
+
+    The arrays are those of the layers, the embeddings, the pooled output and the variables. "/gradient" is
+    added to the name of a variable for its gradient, if it has one.
+
+    Args:
+      config, ids, mask: arguments of `BertModel`.
+      loss: function of the model that returns the loss of the gradients.
+      step: the global step.
+      session_config: `tf.ConfigProto` of the session.
+      options: other arguments of `BertModel`.
+    """
+    with tf.Graph().as_default(), tf.Session(config=session_config) as session:
+        global_step = tf.train.get_or_create_global_step()
+        model = modeling.BertModel(config, True, tf.constant(ids, tf.int32), tf.constant(mask, tf.int32),
+                                   **options)
+        fetches = {f"layer_{index}": layer for index, layer in enumerate(model.get_all_encoder_layers())}
+        fetches.update(pooled=model.get_pooled_output(), embeddings=model.get_embedding_output())
+        variables = tf.trainable_variables()
+        for variable, gradient in zip(variables, tf.gradients(loss(model), variables)):
+            fetches[variable.op.name] = variable
+            if gradient is not None:
+                fetches[f"{variable.op.name}/gradient"] = tf.convert_to_tensor(gradient)
+        session.run(tf.global_variables_initializer())
+        global_step.load(step, session)
+        return session.run(fetches)
 
 
 def assert_close(ours, expected, tolerance):

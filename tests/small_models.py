@@ -32,6 +32,17 @@ def counting_model(features, labels, mode, params):
                                    eval_metric_ops={"mean_x": tf.metrics.mean(x)}, scaffold_fn=scaffold_fn)
 
 
+def counting_estimators(directory, module=estimator):
+    """Returns a function that creates Estimators of the counting model, or of another one, in a directory.
+
+    `module` has the classes Estimator and RunConfig.
+    """
+    def create(params=None, model_fn=counting_model, batch_sizes=None, **config):
+        return module.Estimator(model_fn, str(directory), module.RunConfig(**config), params,
+                                **(batch_sizes or {}))
+    return create
+
+
 def endless():
     return tf.data.Dataset.from_tensors({"x": [1.0, 2.0]}).repeat()
 

@@ -3,7 +3,7 @@
 import functools
 import types
 
-from helpers import assert_close, tensors_of
+from helpers import assert_close, run_bert, tensors_of
 import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 import pytest
@@ -39,9 +39,9 @@ def whole_one_dnn(monkeypatch):
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
 
 
-def build_model(config=CONFIG, ids=IDS, is_training=True, **options):
-    ids = tf.convert_to_tensor(ids, tf.int32)
-    return modeling.BertModel(config, is_training, ids, tf.cast(tf.not_equal(ids, 3), tf.int32), **options)
+def build_model(is_training=True, **options):
+    ids = tf.constant(IDS, tf.int32)
+    return modeling.BertModel(CONFIG, is_training, ids, tf.cast(tf.not_equal(ids, 3), tf.int32), **options)
 
 
 def first_token_loss(model):
@@ -52,18 +52,7 @@ def first_token_loss(model):
 
 @functools.cache
 def run_model(config=CONFIG, **options):
-    """Returns {name: array}: the outputs of a model, and the gradients of all variables as NAME/gradient."""
-    with tf.Graph().as_default(), tf.Session() as session:
-        tf.train.get_or_create_global_step()
-        model = build_model(config, **options)
-        variables = tf.trainable_variables()
-        gradients = tf.gradients(first_token_loss(model), variables)
-        outputs = {f"layer_{index}": layer for index, layer in enumerate(model.get_all_encoder_layers())}
-        initialize(session)
-        return session.run({**outputs, "pooled": model.get_pooled_output(),
-                            "embeddings": model.get_embedding_output(),
-                            **{f"{variable.op.name}/gradient": tf.convert_to_tensor(gradient)
-                               for variable, gradient in zip(variables, gradients)}})
+    return run_bert(config, IDS, IDS != 3, first_token_loss, **options)
 
 
 # --- The model -------------------------------------------------------------------------------------------
@@ -116,13 +105,6 @@ def test_where_one_dnn_may_not_use_the_instructions_no_op_that_it_would_take_is_
 def test_unknown_precisions_are_refused(graph):
     with pytest.raises(ValueError, match="Unknown precision='fp8'; known: fp32, bf16, fp16"):
         build_model(precision="fp8")
-
-
-def test_recomputation_in_bf16_changes_no_number():
-    # Rounding to bf16 makes every change in the order of computations visible.
-    found, expected = run_model(precision="bf16", recompute="layers"), run_model(precision="bf16")
-    assert_close(found, expected, 2**-9)
-    assert_array_equal(found["pooled"], expected["pooled"])
 
 
 def test_with_the_first_token_only_pooled_output_and_gradients_are_the_same():
@@ -304,23 +286,16 @@ def test_twenty_skipped_steps_in_a_row_end_training(tmp_path):
     found, before = tensors_of(tmp_path / "model.ckpt-19"), tensors_of(tmp_path / "model.ckpt-3")
     assert checkpoint_formats.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-19")
     assert_array_equal(found["weights"], before["weights"])
-    # When the gradients are finite again, the training continues.
-    train(tmp_path, 24)
-    assert (tensors_of(tmp_path / "model.ckpt-24")["weights"] != before["weights"]).all()
 
 
-def test_nineteen_do_not(tmp_path, caplog):
+def test_nineteen_do_not_and_single_ones_are_not_announced(tmp_path, caplog):
     with caplog.at_level("WARNING", "absl"):
         train(tmp_path, 22, bad=range(2, 21))
-    assert tensors_of(tmp_path / "model.ckpt-22")["loss_scale/skipped_steps"] == 19
-    assert caplog.messages[-1] == (
-        "19 of the 22 steps of this run were skipped, because their gradients were not finite. A skipped "
-        "step does not change the weights. In fp16, the first steps are often skipped, until the scale of "
-        "the loss is low enough. Train more steps, or use bf16 or fp32.")
-    # The next run skips half of its steps.
-    caplog.clear()
-    with caplog.at_level("WARNING", "absl"):
-        train(tmp_path, 24, bad=[22])
+        assert tensors_of(tmp_path / "model.ckpt-22")["loss_scale/skipped_steps"] == 19
+        assert caplog.messages[-1].startswith(
+            "19 of the 22 steps of this run were skipped, because their gradients were not finite.")
+        caplog.clear()
+        train(tmp_path, 24, bad=[22])  # half of the steps
     assert "skipped" not in caplog.text
 
 

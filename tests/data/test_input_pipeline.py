@@ -2,7 +2,7 @@
 
 import pathlib
 
-from helpers import error_of
+from helpers import error_of, read_batches
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -34,24 +34,6 @@ def make_rows(count):
 @pytest.fixture
 def path(tmp_path):
     return str(tmp_path / "train.tf_record")
-
-
-def batches(dataset, count=None, step=None):
-    """Returns the batches of a dataset, at most `count`. When the iterator starts, the global step is `step`.
-    """
-    iterator = tf.data.make_initializable_iterator(dataset)
-    following = iterator.get_next()
-    taken = []
-    with tf.Session() as session:
-        if step is not None:
-            tf.train.get_global_step().load(step, session)
-        session.run(iterator.initializer)
-        while count is None or len(taken) < count:
-            try:
-                taken.append(session.run(following))
-            except tf.errors.OutOfRangeError:
-                break
-    return taken
 
 
 def assert_equal(taken, expected):
@@ -87,7 +69,7 @@ def test_a_file_in_the_published_layout_is_read(path):
     dataset = input_pipeline.record_dataset(path, PUBLISHED, 2)
     expected = {field.name: np.array([PUBLISHED_ROW[field.name]] * 2, np.int32).reshape(2, *field.shape)
                 for field in PUBLISHED}
-    assert_equal(batches(dataset), [expected])
+    assert_equal(read_batches(dataset), [expected])
 
 
 def test_a_file_that_changes_is_refused(tmp_path):
@@ -187,7 +169,7 @@ def test_a_value_out_of_bounds_is_located(path, change, message, is_training):
     dataset = input_pipeline.record_dataset([path, path + "2"], BOUNDED, Batch(2) if is_training else 2,
                                             num_threads=2)
     with pytest.raises(ValueError) as error, input_pipeline.translate_record_errors():
-        batches(dataset, 30)
+        read_batches(dataset, 30)
     assert f"{path}2, record 7 (from 0): {message}" in str(error.value)
 
 
@@ -201,7 +183,7 @@ def test_a_record_that_is_made_otherwise_than_the_first_is_located(path, fields,
         path, [*(example_encoding.encode_example(FIELDS, row) for row in make_rows(3)), last])
     dataset = input_pipeline.record_dataset(path, BOUNDED, 2)
     with pytest.raises(ValueError) as error, input_pipeline.translate_record_errors():
-        batches(dataset)
+        read_batches(dataset)
     assert f"{path}, record 3 (from 0): {message}" in str(error.value)
 
 
@@ -210,7 +192,7 @@ def test_an_error_that_is_not_a_records_fault_stays(path):
     dataset = input_pipeline.record_dataset(path, BOUNDED, 3)
     with (pytest.raises(tf.errors.InvalidArgumentError, match="mine"),
           input_pipeline.translate_record_errors()):
-        batches(dataset.map(lambda batch: tf.debugging.check_numerics(batch["weights"] / 0, "mine")))
+        read_batches(dataset.map(lambda batch: tf.debugging.check_numerics(batch["weights"] / 0, "mine")))
 
 
 # --- The order of training -------------------------------------------------------------------------------
@@ -245,14 +227,14 @@ def test_training_takes_the_batches_of_the_graphs_seed(make_dataset):
     tf.set_random_seed(77)
     dataset = make_dataset(5, Batch(2))
     expected = [take(make_arrays(5), input_pipeline.batch_of_step(step, 2, 5, seed=77)) for step in range(6)]
-    assert_equal(batches(dataset, 6), expected)
+    assert_equal(read_batches(dataset, 6), expected)
 
 
 def test_evaluation_takes_everything_once_in_order_with_a_smaller_last_batch(make_dataset):
     tf.train.get_or_create_global_step()
     dataset = make_dataset(5, 2)
     expected = [take(make_arrays(5), slice(start, start + 2)) for start in (0, 2, 4)]
-    assert_equal(batches(dataset, step=3), expected)  # at any global step
+    assert_equal(read_batches(dataset, step=3), expected)  # at any global step
 
 
 @pytest.mark.parametrize("batch, drop_remainder, size",
@@ -269,11 +251,11 @@ def test_shapes_are_known_as_far_as_they_are_fixed(make_dataset, batch, drop_rem
 @pytest.mark.parametrize("micro_batches", [2, 3, 6])
 def test_micro_batches_are_the_batch_in_parts(make_dataset, micro_batches):
     tf.train.get_or_create_global_step()
-    whole = batches(make_dataset(8, Batch(6)), 3, step=2)
+    whole = read_batches(make_dataset(8, Batch(6)), 3, step=2)
     size = 6 // micro_batches
     dataset = make_dataset(8, Batch(6, micro_batches))
     expected = [take(batch, slice(start, start + size)) for batch in whole for start in range(0, 6, size)]
-    assert_equal(batches(dataset, 3 * micro_batches, step=2), expected)
+    assert_equal(read_batches(dataset, 3 * micro_batches, step=2), expected)
 
 
 # --- Trimming --------------------------------------------------------------------------------------------
@@ -301,8 +283,8 @@ def assert_trimmed(batch, size):
 
 
 def test_a_training_batch_is_cut_after_its_longest_sequence():
-    whole = batches(input_pipeline.array_dataset(make_padded(), Batch(8)), 5)
-    cut = batches(input_pipeline.array_dataset(make_padded(), Batch(8), trimmed_fields=TRIM), 5)
+    whole = read_batches(input_pipeline.array_dataset(make_padded(), Batch(8)), 5)
+    cut = read_batches(input_pipeline.array_dataset(make_padded(), Batch(8), trimmed_fields=TRIM), 5)
     for batch, other in zip(cut, whole):
         assert_trimmed(batch, 8)
         np.testing.assert_array_equal(np.sort(batch["label_ids"]), np.sort(other["label_ids"]))
@@ -311,7 +293,7 @@ def test_a_training_batch_is_cut_after_its_longest_sequence():
 def test_micro_batches_of_a_step_are_sorted_by_length():
     dataset = input_pipeline.array_dataset(make_padded(), Batch(32, 8), batch_totals=("label_ids",),
                                            trimmed_fields=TRIM)
-    step = batches(dataset, 8)
+    step = read_batches(dataset, 8)
     for batch in step:
         assert_trimmed(batch, 4)
         assert batch["label_ids_total"] == sum(batch["label_ids"].sum() for batch in step)
@@ -323,7 +305,7 @@ def test_micro_batches_of_a_step_are_sorted_by_length():
 @pytest.mark.parametrize("drop_remainder", [True, False])
 def test_evaluation_sorts_batches_and_results_are_put_back_in_order(monkeypatch, drop_remainder):
     monkeypatch.setattr(input_pipeline, "_SORTED_BATCHES", 4)
-    found = batches(input_pipeline.array_dataset(make_padded(), 8, drop_remainder, trimmed_fields=TRIM))
+    found = read_batches(input_pipeline.array_dataset(make_padded(), 8, drop_remainder, trimmed_fields=TRIM))
     # The last, smaller batch has the same examples as without sorting.
     assert [len(batch["label_ids"]) for batch in found] == [8] * 11 + [2] * (not drop_remainder)
     for batch in found:
@@ -340,7 +322,7 @@ def test_evaluation_sorts_batches_and_results_are_put_back_in_order(monkeypatch,
 
 def test_an_example_of_padding_alone_keeps_a_position():
     arrays = {"input_ids": np.zeros([2, 16], np.int32), "input_mask": np.zeros([2, 16], np.int32)}
-    batch, = batches(input_pipeline.array_dataset(arrays, 2, trimmed_fields=TRIM))
+    batch, = read_batches(input_pipeline.array_dataset(arrays, 2, trimmed_fields=TRIM))
     assert batch["input_ids"].shape == (2, 8)
 
 

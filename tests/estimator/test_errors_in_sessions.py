@@ -1,5 +1,7 @@
 """Errors that mean a lost worker in TensorFlow end training, evaluation and prediction, without a restart."""
 
+from unittest import mock
+
 import pytest
 import tensorflow.compat.v1 as tf
 
@@ -7,22 +9,10 @@ from bertlib.estimator.estimator import Estimator, EstimatorSpec, ModeKeys
 from bertlib.tasks.classification import feature_extraction
 
 
-class Failure:
-    """A function that raises an error in its first three calls, and a RuntimeError in later calls."""
-
-    def __init__(self, error):
-        self.error, self.calls = error, 0
-
-    def __call__(self, *_):
-        self.calls += 1
-        if self.calls > 3:
-            raise RuntimeError("The session began anew.")
-        raise self.error(None, None, "the other side is gone")
-
-
-class Failing(tf.train.SessionRunHook):
-    def __init__(self, failure):
-        self.before_run = failure
+def fails_with(error):
+    """Returns a function that raises an error in its first call, and a RuntimeError if it is called again."""
+    return mock.Mock(side_effect=[error(None, None, "the other side is gone"),
+                                  RuntimeError("The session began anew.")])
 
 
 def model_fn(features, mode, params):
@@ -41,21 +31,22 @@ def model_fn(features, mode, params):
 @pytest.mark.parametrize("when, error", [("at the start", tf.errors.AbortedError),
                                          ("in a step", tf.errors.UnavailableError)])
 def test_it_ends_a_run(when, call, error, tmp_path):
-    failure = Failure(error)
-    params = {"failure": failure if when == "at the start" else None}
-    hooks = [Failing(failure)] if when == "in a step" else []
+    failure = fails_with(error)
+    params, hook = {"failure": failure if when == "at the start" else None}, tf.train.SessionRunHook()
+    if when == "in a step":
+        hook.before_run = failure
     with pytest.raises(error, match="the other side is gone"):
         call(Estimator(model_fn, str(tmp_path), params=params),
-             lambda: tf.data.Dataset.from_tensors([1.0]).repeat(5), hooks)
-    assert failure.calls == 1
+             lambda: tf.data.Dataset.from_tensors([1.0]).repeat(5), [hook])
+    assert failure.call_count == 1
 
 
 def test_it_ends_an_extraction():
-    failure = Failure(tf.errors.AbortedError)
+    failure = fails_with(tf.errors.AbortedError)
 
     def extracting_model_fn(features, labels, mode, params):
         return model_fn(0.0, mode, {"failure": failure})
 
     with pytest.raises(tf.errors.AbortedError), feature_extraction.running(extracting_model_fn):
         pass
-    assert failure.calls == 1
+    assert failure.call_count == 1

@@ -4,19 +4,15 @@
 trained. `regression_model` has an optimizer with slots, and data that depend on the step, like the scripts.
 """
 
-import contextlib
-import fcntl
 import functools
 import glob
+import io
 from logging import WARNING
 import os
 import pathlib
-import pty
 import re
 import shutil
-import struct
 import sys
-import termios
 import threading
 
 from absl import logging
@@ -24,7 +20,7 @@ from google.protobuf import text_format
 from helpers import events_in, tensors_of
 import numpy as np
 import pytest
-from small_models import count_step, counting_model, endless
+from small_models import count_step, counting_estimators, counting_model, endless
 import tensorflow
 import tensorflow.compat.v1 as tf
 from tensorflow.python.saved_model.model_utils import export_output
@@ -40,6 +36,7 @@ from bertlib.estimator.estimator import (
     ServingInputReceiver,
 )
 import optimization
+import tf1
 
 # --- Models and inputs --------------------------------------------------------------------------------
 
@@ -150,11 +147,7 @@ def log(caplog):
 
 @pytest.fixture
 def counting(tmp_path):
-    """Creates Estimators of the counting model in one directory."""
-    def create(params=None, model_fn=counting_model, batch_sizes=None, **config):
-        return Estimator(model_fn, str(tmp_path / "model"), RunConfig(**config), params,
-                         **(batch_sizes or {}))
-    return create
+    return counting_estimators(tmp_path / "model")
 
 
 @pytest.fixture(scope="module")
@@ -506,14 +499,9 @@ def serving_input():
     return ServingInputReceiver({"x": x}, {"x": x})
 
 
-def load_and_run(directory, feed, signature="serving_default"):
-    """Loads a SavedModel into a new session and runs a signature."""
-    with tf.Graph().as_default(), tf.Session() as session:
-        loaded = tf.saved_model.load(session, [tf.saved_model.tag_constants.SERVING],
-                                     tf.compat.as_str(directory))
-        definition = loaded.signature_def[signature]
-        return session.run({name: tensor.name for name, tensor in definition.outputs.items()},
-                           {definition.inputs[name].name: value for name, value in feed.items()})
+def load(directory, signature=None):
+    """Returns a function that runs a signature of a SavedModel."""
+    return tf1.contrib.predictor.from_saved_model(os.fsdecode(directory), signature)
 
 
 def test_an_export_holds_the_checkpoint_asked_for_and_extra_assets(trained, tmp_path):
@@ -529,7 +517,7 @@ def test_an_export_holds_the_checkpoint_asked_for_and_extra_assets(trained, tmp_
     assert sorted(os.listdir(directory)) == ["assets.extra", "saved_model.pbtxt", "variables"]
     for name in ("vocab.txt", "deep/er.txt"):
         assert pathlib.Path(directory, "assets.extra", name).read_text() == "[PAD]\n"
-    results = load_and_run(directory, {"x": [1.0, 2.0]})
+    results = load(directory)({"x": [1.0, 2.0]})
     assert {name: value.tolist() for name, value in results.items()} == {"x": [1, 2], "sum": [2, 3]}
 
 
@@ -546,9 +534,9 @@ def test_export_outputs_and_alternative_receivers_become_signatures(trained, tmp
         return ServingInputReceiver({"x": x}, {"given": given}, {"directly": {"x": x}})
 
     directory = Estimator(model_fn, trained.model_dir).export_saved_model(str(tmp_path / "export"), receiver)
-    assert load_and_run(directory, {"given": [1.0]})["y"].tolist() == [4]
-    assert load_and_run(directory, {"given": [1.0]}, "other")["twice"].tolist() == [2]
-    assert load_and_run(directory, {"x": [1.0]}, "directly:other")["twice"].tolist() == [2]
+    assert load(directory)({"given": [1.0]})["y"].tolist() == [4]
+    assert load(directory, "other")({"given": [1.0]})["twice"].tolist() == [2]
+    assert load(directory, "directly:other")({"x": [1.0]})["twice"].tolist() == [2]
 
 
 def test_a_single_tensor_as_features_reaches_the_model_fn_as_such(trained, tmp_path):
@@ -557,7 +545,7 @@ def test_a_single_tensor_as_features_reaches_the_model_fn_as_such(trained, tmp_p
         return ServingInputReceiver(x, x)
 
     directory = trained.export_saved_model(str(tmp_path / "export"), receiver)
-    assert load_and_run(directory, {"input": [1.0]})["sum"].tolist() == [4]
+    assert load(directory)({"input": [1.0]})["sum"].tolist() == [4]
 
 
 def test_an_export_that_fails_leaves_nothing(trained, tmp_path):
@@ -704,26 +692,11 @@ def test_summaries_and_lines_can_be_switched_off(counting, tmp_path, log):
     assert not [message for message in log.messages if message.startswith("step ")]
 
 
-@contextlib.contextmanager
-def terminal(monkeypatch):
-    """Makes stderr a pseudo-terminal. Yields a list to which its output is added."""
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
-    shown, filters = [], list(logging.get_absl_logger().filters)
+class Terminal(io.StringIO):
+    """A fake terminal."""
 
-    def read():
-        with contextlib.suppress(OSError):  # the end of a pseudo-terminal
-            while chunk := os.read(master, 4096):
-                shown.append(chunk.decode())
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    with os.fdopen(slave, "w") as stderr, monkeypatch.context() as patch:
-        patch.setattr(sys, "stderr", stderr)
-        yield shown
-    reader.join()
-    os.close(master)
-    logging.get_absl_logger().filters[:] = filters
+    def isatty(self):
+        return True
 
 
 def test_a_training_closes_its_event_files(counting):
@@ -732,15 +705,16 @@ def test_a_training_closes_its_event_files(counting):
 
 
 def test_a_terminal_shows_progress_bars(counting, monkeypatch, log):
-    with terminal(monkeypatch) as shown:
-        model = counting(log_step_count_steps=1).train(endless, max_steps=3)
-    screen = "".join(shown)
+    monkeypatch.setattr(logging.get_absl_logger(), "filters", [])  # bars add a filter
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    model = counting(log_step_count_steps=1).train(endless, max_steps=3)
+    screen = sys.stderr.getvalue()
     assert "\rtraining:" in screen and "0/3 [" in screen and "step/s" in screen
     assert "0/3 [00:00<?, ?step/s" in screen  # the remaining time is not known yet
     assert not [message for message in log.messages if "training:" in message]
-    with terminal(monkeypatch) as shown:
-        model.evaluate(batches([1.0], [2.0]), steps=2)
-    assert "\revaluating:" in "".join(shown) and "0/2 [" in "".join(shown)
+    model.evaluate(batches([1.0], [2.0]), steps=2)
+    screen = sys.stderr.getvalue()
+    assert "\revaluating:" in screen and "0/2 [" in screen
 
 
 # --- Arguments that are refused -----------------------------------------------------------------------

@@ -4,6 +4,7 @@ import functools
 import itertools
 import types
 
+from helpers import read_batches
 import numpy as np
 import pytest
 from replica_threads import Replica, run_replicas
@@ -34,12 +35,7 @@ def batches(replica, steps=2, micro_batches=2, **options):
         count = replica.count if replica else 1
         batch = Batch(12, micro_batches, count, is_unequal=options.pop("is_unequal", False))
         dataset = input_pipeline.array_dataset(arrays, batch, **options)
-        iterator = tf.data.make_initializable_iterator(dataset)
-        following = iterator.get_next()
-        with tf.Session() as session:
-            session.run(tf.global_variables_initializer())
-            session.run(iterator.initializer)
-            return [session.run(following) for _ in range(steps * micro_batches)]
+        return read_batches(dataset, steps * micro_batches)
 
 
 @pytest.mark.parametrize("options", [
@@ -60,17 +56,12 @@ def test_without_training_replicas_take_batches_in_turn(trimmed_fields):
     arrays = {"mask": np.ones([7, 4], np.int32), "number": np.arange(7, dtype=np.int32)}
 
     def numbers(replica):
-        with tf.Graph().as_default(), tf.Session() as session:
+        with tf.Graph().as_default():
             if replica:
                 replica_sync.shard_input(replica)
             dataset = input_pipeline.array_dataset(arrays, 2, trimmed_fields=trimmed_fields)
             assert replica_sync.is_sharded() == (replica is not None)
-            following = tf.data.make_one_shot_iterator(dataset).get_next()["number"]
-            found = []
-            with pytest.raises(tf.errors.OutOfRangeError):
-                while True:
-                    found.append(session.run(following).tolist())
-            return found
+            return [batch["number"].tolist() for batch in read_batches(dataset)]
 
     alone = numbers(None)
     shares = [numbers(Replica(index, 3)) for index in range(3)]
@@ -112,11 +103,7 @@ def test_weights_are_compared_after_each_checkpoint_and_in_the_end():
     assert compared == [0, 1, 0, 1]
 
 
-def test_weights_that_have_moved_away_become_those_of_replica_0(monkeypatch):
-    lines = []
-    monkeypatch.setattr(replica_sync, "logging", types.SimpleNamespace(
-        warning=lambda text, *values: lines.append(text % values)))
-
+def test_weights_that_have_moved_away_become_those_of_replica_0(caplog):
     def work(group):
         given = {"weights": np.float32([1, 2, 3]), "halves": np.float16([1, 2]), "slot": np.float32([5])}
         if group.index == 1:
@@ -137,7 +124,7 @@ def test_weights_that_have_moved_away_become_those_of_replica_0(monkeypatch):
             return found
 
     assert run_replicas(3, work) == [[[[1, 2, 3], [1, 2], [5]]] * 2] * 3
-    assert [line.partition(". All replicas continue")[0] for line in lines] == [
+    assert [line.partition(". All replicas continue")[0] for line in caplog.messages] == [
         "replica 1 computed other weights than replica 0: 1 of 2 variables differed",
         "replica 2 computed other weights than replica 0: 1 of 2 variables differed"]
 

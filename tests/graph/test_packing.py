@@ -2,7 +2,7 @@
 
 import functools
 
-from helpers import evaluate
+from helpers import evaluate, run_bert
 import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal
 import pytest
@@ -30,24 +30,19 @@ def is_row():
 
 @functools.cache
 def run_model(remove_padding, dropout=0.0, **options):
-    """Returns ({name: array} of a model's outputs, {name: array} of the gradients).
-
-    The loss of the gradients uses only the outputs of real tokens.
-    """
-    config = modeling.BertConfig.from_dict({
-        **CONFIG.to_dict(), "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout})
-    with tf.Graph().as_default():
-        tf.train.get_or_create_global_step()
-        model = modeling.BertModel(config, True, tf.convert_to_tensor(IDS, tf.int32),
-                                   tf.convert_to_tensor(MASK), remove_padding=remove_padding, **options)
+    """Returns {name: array}, see `run_bert`. The loss uses only the outputs of real tokens."""
+    def loss(model):
         last = model.get_sequence_output()
         real = last if options.get("first_token_only") else last * MASK[:, :, np.newaxis].astype(np.float32)
-        loss = tf.reduce_sum(tf.sin(real)) + tf.reduce_sum(tf.cos(model.get_pooled_output()))
-        variables = tf.trainable_variables()
-        gradients = {variable.op.name: tf.convert_to_tensor(gradient)
-                     for variable, gradient in zip(variables, tf.gradients(loss, variables))}
-        outputs = {f"layer_{index}": layer for index, layer in enumerate(model.get_all_encoder_layers())}
-        return evaluate(({**outputs, "pooled": model.get_pooled_output()}, gradients))
+        return tf.reduce_sum(tf.sin(real)) + tf.reduce_sum(tf.cos(model.get_pooled_output()))
+
+    config = modeling.BertConfig.from_dict({
+        **CONFIG.to_dict(), "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout})
+    return run_bert(config, IDS, MASK, loss, remove_padding=remove_padding, **options)
+
+
+def gradients_in(arrays):
+    return {name: array for name, array in arrays.items() if name.endswith("/gradient")}
 
 
 def test_rows_are_the_real_tokens_then_padding_up_to_a_multiple_of_128(graph):
@@ -62,28 +57,30 @@ def test_rows_are_the_real_tokens_then_padding_up_to_a_multiple_of_128(graph):
     pytest.param({"precision": "bf16"}, marks=pytest.mark.slow(reason="two more graphs of the encoder")),
 ], ids=str)
 def test_the_encoder_computes_the_same_without_padding(options):
-    (outputs, gradients), (expected, expected_gradients) = (run_model(remove, **options)
-                                                            for remove in (True, False))
+    found, expected = (run_model(remove, **options) for remove in (True, False))
     tolerance = 2**-5 if options.get("precision") else 2e-6
-    for name, values in outputs.items():
+    for name in ("layer_0", "layer_1", "pooled"):
+        values = found[name]
         real = MASK[:, :, np.newaxis] if values.ndim == 3 and values.shape[1] > 1 else 1
         assert_allclose(values * real, expected[name] * real, rtol=0, atol=tolerance * 4, err_msg=name)
-    largest = max(np.abs(values).max() for values in expected_gradients.values())
-    for name, values in gradients.items():
-        assert_allclose(values, expected_gradients[name], rtol=0, atol=tolerance * largest, err_msg=name)
+    check_same(gradients_in(found), gradients_in(expected), tolerance)
+
+
+def check_same(found, expected, tolerance):
+    assert found.keys() == expected.keys()
+    largest = max(np.abs(values).max() for values in expected.values())
+    for name, values in expected.items():
+        assert_allclose(found[name], values, rtol=0, atol=tolerance * largest, err_msg=name)
 
 
 def test_with_kernels_for_this_machine_the_encoder_computes_the_same_with_the_same_dropout():
     found, expected = (run_model(True, 0.2, compile_kernels=compiled) for compiled in (True, False))
-    for ours, theirs in zip(found, expected):
-        assert ours.keys() == theirs.keys()
-        largest = max(np.abs(values).max() for values in theirs.values())
-        for name, values in theirs.items():
-            assert_allclose(ours[name], values, rtol=0, atol=2e-6 * largest, err_msg=name)
+    check_same(gradients_in(found), gradients_in(expected), 2e-6)
+    check_same(found, expected, 2e-6)
 
 
 def test_what_is_no_row_is_not_computed():
-    outputs, _ = run_model(True)
+    outputs = run_model(True)
     for name in ("layer_0", "layer_1"):
         assert_array_equal(outputs[name].any(axis=-1), is_row(), err_msg=name)
 

@@ -17,20 +17,17 @@ IDS = np.arange(12).reshape(2, 6)
 
 
 @contextlib.contextmanager
-def keyed_session(seed, part):
-    """Yields (session, global step) of a new graph with a seed, for a part of the batch."""
+def keyed_session(seed=None):
+    """Yields (session, global step) of a new graph with a seed."""
     with tf.Graph().as_default(), tf.Session() as session:
         if seed is not None:
             tf.set_random_seed(seed)
-        global_step = tf.train.get_or_create_global_step()
-        if part is not None:
-            randomness.set_micro_batch(tf.constant(part))
-        yield session, global_step
+        yield session, tf.train.get_or_create_global_step()
 
 
-def draw(shape=(4, 6), site="here#0", seed=None, step=0, part=None):
+def draw(shape, site="here#0", seed=None, step=0):
     """Returns random numbers that are drawn once, in a new graph and session."""
-    with keyed_session(seed, part) as (session, global_step):
+    with keyed_session(seed) as (session, global_step):
         numbers = randomness.uniform(shape, site)
         global_step.load(step, session)
         return session.run(numbers)
@@ -98,7 +95,7 @@ def test_a_repeatable_function_takes_its_sites_once(graph):
 
 def run_model(has_heads):
     """Returns the sequence outputs of a model, in a new graph and session."""
-    with keyed_session(None, None) as (session, _):
+    with keyed_session() as (session, _):
         if has_heads:
             tf.get_variable("head", [3], initializer=modeling.create_initializer())
             modeling.dropout(tf.ones([2, 8]), 0.3)
@@ -141,10 +138,7 @@ def test_a_mask_is_not_drawn_before_what_it_applies_to_is_there(graph):
 
 
 def initial_values(names, seed=None, step=0):
-    with tf.Graph().as_default(), tf.Session() as session:
-        if seed is not None:
-            tf.set_random_seed(seed)
-        global_step = tf.train.get_or_create_global_step()
+    with keyed_session(seed) as (session, global_step):
         variables = {}
         for name in names:
             with tf.variable_scope(name):

@@ -1,11 +1,10 @@
 """Recomputation changes only memory and time. All computed numbers stay the same."""
 
-import functools
 import gc
 import re
 import weakref
 
-from helpers import ancestors, assert_close, evaluate
+from helpers import ancestors, assert_close, evaluate, run_bert
 import numpy as np
 from numpy.testing import assert_array_equal
 import pytest
@@ -13,7 +12,6 @@ from scripts import run_fresh
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import rewriter_config_pb2
 
-from bertlib.estimator import memory_planner
 from bertlib.graph import randomness
 from bertlib.graph.custom_gradient import with_custom_gradient
 from bertlib.graph.recompute_grad import recompute_grad
@@ -52,23 +50,11 @@ def pooled_loss(model):
 
 
 def run_model(mode="none", segment=1, loss=pooled_loss):
-    """Returns {name: array} of a new graph: outputs of layers, initial values and gradients of variables."""
     config = tf.ConfigProto()
     # The arithmetic optimization changes the order of additions if a sum has another shape. Without it, all
     # numbers are equal to the bit.
     config.graph_options.rewrite_options.arithmetic_optimization = rewriter_config_pb2.RewriterConfig.OFF
-    with tf.Graph().as_default(), tf.Session(config=config) as session:
-        global_step = tf.train.get_or_create_global_step()
-        model = build_model(mode, segment)
-        variables = tf.trainable_variables()
-        fetches = {f"layer_{index}": layer for index, layer in enumerate(model.get_all_encoder_layers())}
-        for variable, gradient in zip(variables, gradients(loss(model), variables)):
-            fetches[variable.op.name] = variable
-            if gradient is not None:
-                fetches[f"{variable.op.name}/gradient"] = gradient
-        session.run(tf.global_variables_initializer())
-        global_step.load(3, session)
-        return session.run(fetches)
+    return run_bert(CONFIG, IDS, IDS != 3, loss, 3, config, recompute=mode, recompute_segment=segment)
 
 
 # --- The encoder --------------------------------------------------------------------------------------------
@@ -122,12 +108,11 @@ def test_unknown_modes_and_segments_are_refused(graph):
 # --- Any function -------------------------------------------------------------------------------------------
 
 
-def layer(x, scale, factor=None):
+def layer(x, scale):
     """Computes a layer with a variable and a dropout mask: [rows, 4] -> [rows, 4]."""
     with tf.variable_scope("layer", reuse=tf.AUTO_REUSE):
         kernel = tf.get_variable("kernel", [4, 4], initializer=modeling.create_initializer(0.5))
-        y = modeling.dropout(tf.tanh(tf.matmul(x, kernel)), 0.4) * tf.cast(scale, tf.float32)
-        return y if factor is None else y * factor
+        return modeling.dropout(tf.tanh(tf.matmul(x, kernel)), 0.4) * tf.cast(scale, tf.float32)
 
 
 X = np.random.RandomState(0).standard_normal([3, 4]).astype(np.float32)
@@ -261,20 +246,6 @@ def test_a_gradient_of_ones_own_is_the_one_taken(graph):
     x = tf.constant(X)
     slope, = evaluate(tf.gradients(with_custom_gradient(2 * x, [x], lambda dy, x: [5 * x]), [x]))
     assert_array_equal(slope, 5 * X)
-
-
-def test_what_the_output_was_computed_from_is_not_kept():
-    def build(function):
-        x = tf.placeholder(tf.float32, [1024, 1024])
-        y = functools.reduce(lambda y, _: function(y), range(8), x)
-        return tf.gradients(y, [x])[0]
-
-    size = 4 * 1024 * 1024
-    # Only the inputs of the 8 functions are kept, and one function at a time needs memory for its gradient.
-    for gelu in (modeling.gelu, modeling.gelu_erf):
-        assert memory_planner.predict_memory(build, gelu).activations < (8 + 8) * size
-    plain = memory_planner.predict_memory(build, lambda x: x * (0.5 * (1.0 + tf.math.erf(x))))
-    assert plain.activations > 20 * size
 
 
 # --- Memory -------------------------------------------------------------------------------------------------

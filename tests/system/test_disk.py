@@ -14,11 +14,12 @@ import threading
 from helpers import events_in
 import numpy as np
 import pytest
+from small_models import counting_model, endless
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline, record_files
-from bertlib.estimator.estimator import Estimator, EstimatorSpec, RunConfig
+from bertlib.estimator.estimator import Estimator, RunConfig
 from bertlib.system import files
 
 FULL = (r"could not be written: the disk is full: without this file, [\d.]+ .B are free\. "
@@ -88,17 +89,6 @@ def test_other_errors_stay(error):
 # --- In a training ---------------------------------------------------------------------------------------
 
 
-def model_fn(features, mode):
-    weights = tf.get_variable("weights", [100_000], initializer=tf.zeros_initializer())
-    step = tf.train.get_global_step()
-    train_op = tf.group(tf.assign_add(weights, tf.ones([100_000])), tf.assign_add(step, 1))
-    return EstimatorSpec(mode, loss=tf.reduce_mean(features), train_op=train_op, predictions=features)
-
-
-def endless():
-    return tf.data.Dataset.from_tensors([1.0]).repeat()
-
-
 class AtStep(tf.train.SessionRunHook):
     """Calls a function after a number of steps."""
 
@@ -113,7 +103,7 @@ class AtStep(tf.train.SessionRunHook):
 
 def test_the_graph_that_cannot_be_written_is_no_damaged_checkpoint(tmp_path):
     with largest_file(100), pytest.raises(OSError) as raised:
-        Estimator(model_fn, str(tmp_path)).train(endless, steps=1)
+        Estimator(counting_model, str(tmp_path)).train(endless, steps=1)
     assert re.match(rf"{tmp_path} {TOO_LARGE}.*The last complete checkpoint is none\.", str(raised.value))
 
 
@@ -125,7 +115,7 @@ def test_a_hook_that_cannot_write_is_not_the_end_of_the_input(error, strerror, t
 
     with pytest.raises(OSError, match=rf"{tmp_path} could not be written.*The last complete "
                        rf"checkpoint is {tmp_path}/model\.ckpt-0\."):
-        Estimator(model_fn, str(tmp_path)).train(endless, steps=4, hooks=[AtStep(2, fail)])
+        Estimator(counting_model, str(tmp_path)).train(endless, steps=4, hooks=[AtStep(2, fail)])
 
 
 # --- Events ----------------------------------------------------------------------------------------------
@@ -169,19 +159,19 @@ def test_events_that_cannot_be_written_end_a_training_in_one_error(
         error, kind, said, tmp_path, traces, monkeypatch, caplog):
     broken_writer(monkeypatch, error)
     with pytest.raises(kind, match=said):
-        Estimator(model_fn, str(tmp_path), RunConfig(save_summary_steps=1)).train(endless, steps=50)
+        Estimator(counting_model, str(tmp_path), RunConfig(save_summary_steps=1)).train(endless, steps=50)
     assert not traces and "writer thread error" not in caplog.text
 
 
 @pytest.mark.parametrize("error", [DENIED, NO_SPACE])
 def test_an_evaluation_outlives_its_events(error, tmp_path, traces, monkeypatch, caplog):
     (tmp_path / "eval").write_text("not a directory")
-    model = Estimator(model_fn, str(tmp_path))
-    assert model.evaluate(endless, steps=1)["loss"] == 1
+    model = Estimator(counting_model, str(tmp_path))
+    assert model.evaluate(endless, steps=1)["loss"] == 1.5
     with monkeypatch.context() as patch:
         broken_writer(patch, error)
-        assert model.evaluate(endless, steps=1, name="other")["loss"] == 1
+        assert model.evaluate(endless, steps=1, name="other")["loss"] == 1.5
     model.evaluate(endless, steps=1, name="other")  # with a new writer
-    assert events_in(tmp_path / "eval_other")["loss"] == [(0, 1)]
+    assert events_in(tmp_path / "eval_other")["loss"] == [(0, 1.5)]
     assert caplog.text.count("Some summaries for TensorBoard could not be written (") == 2
     assert not traces and checkpoint_formats.latest_checkpoint(str(tmp_path)) is None

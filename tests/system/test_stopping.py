@@ -7,7 +7,9 @@ from small_models import Stopping, foreign_batches
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_formats
+from bertlib.estimator import estimator
 from bertlib.system import stopping
+import tf1
 
 
 def batches_from_step(params):
@@ -18,18 +20,22 @@ def batches_from_step(params):
     return tf.data.Dataset.range(first, 1000).map(lambda i: tf.fill([4], tf.cast(i % 7, tf.float32)))
 
 
-@pytest.mark.parametrize("at, saved", [(6, 1), *(
-    pytest.param(*values, marks=pytest.mark.slow(reason="three more trainings"))
-    for values in ((8, 2), (1, 0)))])
-def test_a_step_that_is_not_whole_is_dropped_and_taken_again(at, saved, tmp_path):
-    stopped, again, whole = (Stopping(tmp_path / name, place, micro_batches=4) for name, place in (
+@pytest.mark.parametrize("module, input_fn, at, computed, saved", [
+    (estimator, batches_from_step, 6, 6, 1),
+    # The position of a script's own input is saved between two steps, and not between micro-batches.
+    (tf1.estimator, foreign_batches, 6, 8, 2), *(
+    pytest.param(estimator, batches_from_step, *values, marks=pytest.mark.slow(reason="three more trainings"))
+    for values in ((8, 8, 2), (1, 1, 0)))])
+def test_a_step_that_is_not_whole_is_dropped_and_taken_again(module, input_fn, at, computed, saved,
+                                                             tmp_path):
+    stopped, again, whole = (Stopping(tmp_path / name, place, 4, module) for name, place in (
         ("stopped", at), ("stopped", None), ("whole", None)))
     with pytest.raises(stopping.Stopped, match=rf"^The last step is saved in .*/model\.ckpt-{saved}$"):
-        stopped.model.train(batches_from_step, max_steps=4)
-    assert stopped.micro_batches == at and not stopped.request.awaited
+        stopped.model.train(input_fn, max_steps=4)
+    assert stopped.micro_batches == computed and not stopped.request.awaited
     assert stopped.model.get_variable_value("global_step") == saved
     for one in (again, whole):
-        one.model.train(batches_from_step, max_steps=4)
+        one.model.train(input_fn, max_steps=4)
     assert again.micro_batches == 4 * (4 - saved)
     assert_equal(tensors_of(again.model.model_dir), tensors_of(whole.model.model_dir))
 

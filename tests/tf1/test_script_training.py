@@ -4,13 +4,11 @@ import json
 import os
 import types
 
-from helpers import tensors_of
-from numpy.testing import assert_equal
+from helpers import read_batches
 import pytest
 from replica_threads import Replica
-from small_models import Stopping, counting_model, endless, foreign_batches
+from small_models import counting_estimators, counting_model, endless
 
-from bertlib.system import stopping
 import tf1 as tf
 from tf1._replicas import scatter
 from tf1._run import input_position
@@ -19,11 +17,7 @@ estimator = tf.estimator
 
 @pytest.fixture
 def counting(tmp_path):
-    """Creates Estimators of the counting model in one directory."""
-    def create(params=None, model_fn=counting_model, batch_sizes=None, **config):
-        return estimator.Estimator(model_fn, str(tmp_path / "model"), estimator.RunConfig(**config),
-                                   params, **(batch_sizes or {}))
-    return create
+    return counting_estimators(tmp_path / "model", estimator)
 
 
 # --- Params and configurations ---------------------------------------------------------------------------
@@ -148,15 +142,10 @@ def test_only_replica_0_keeps_hooks_that_write(tmp_path, monkeypatch):
 def test_batches_of_a_dataset_are_scattered_and_all_replicas_end_after_the_same_step():
     found = []
     for index in range(3):
-        with tf.Graph().as_default(), tf.Session() as session:
+        with tf.Graph().as_default():
             dataset = tf.data.Dataset.range(22).batch(2).map(lambda x: {"x": x})  # 11 batches
-            features = tf.data.make_one_shot_iterator(
-                scatter.scatter_batches(dataset, Replica(index, 3))).get_next()[index]
-            rows = []
-            with pytest.raises(tf.errors.OutOfRangeError):
-                while True:
-                    rows.append(session.run(features["x"]).tolist())
-            found.append(rows)
+            taken = read_batches(scatter.scatter_batches(dataset, Replica(index, 3)))
+            found.append([of_replicas[index]["x"].tolist() for of_replicas in taken])
     assert found[0] == [[0, 1], [6, 7], [12, 13]] and found[2] == [[4, 5], [10, 11], [16, 17]]
 
 
@@ -188,19 +177,3 @@ def test_each_replica_goes_on_where_replica_0_saved_the_input(tmp_path):
 def test_an_input_that_is_no_dataset_cannot_be_scattered():
     with pytest.raises(ValueError, match="must return a dataset"):
         scatter.scatter_batches(tf.zeros([2]), Replica(0, 2))
-
-
-# --- Requests to stop ------------------------------------------------------------------------------------
-
-
-def test_a_request_to_stop_waits_for_the_end_of_the_step(tmp_path):
-    """The position of a script's own input is saved between two steps, and not between micro-batches."""
-    stopped, again, whole = (Stopping(tmp_path / name, at, 4, tf.estimator) for name, at in (
-        ("stopped", 6), ("stopped", None), ("whole", None)))
-    with pytest.raises(stopping.Stopped):
-        stopped.model.train(foreign_batches, max_steps=4)
-    assert stopped.micro_batches == 8 and stopped.model.get_variable_value("global_step") == 2
-    for one in (again, whole):
-        one.model.train(foreign_batches, max_steps=4)
-    assert again.micro_batches == 8
-    assert_equal(tensors_of(again.model.model_dir), tensors_of(whole.model.model_dir))
