@@ -308,8 +308,11 @@ def test_twelve_steps_of_an_optimizer_are_its_formula(optimizer, rule, options, 
     expected, clipped = train_in_numpy(rule, factors, lambda step: 0.03)
     assert 3 <= sum(clipped) <= 9
     computed = train(train_op, factor, factors)
-    assert computed.pop("global_step") == 12 and set(computed) == set(expected)
+    assert computed.pop("global_step") == 12
     assert_same(computed, expected)
+    shapes = {name: values.shape for name, values in WEIGHTS.items()}
+    assert {name: values.shape for name, values in computed.items()} == {
+        **shapes, **optimization.slot_shapes(shapes, optimizer)}
 
 
 def test_the_table_of_flags_has_the_names_that_the_model_and_the_optimizer_know():
@@ -330,17 +333,6 @@ def test_every_optimizer_is_one_of_tensorflow_and_decays_nothing_unless_asked_to
     assert_array_equal(session.run(variable), np.full([2, 2], 3.0))
 
 
-def test_the_default_is_adamw_with_the_linear_schedule_and_one_micro_batch():
-    graph_defs = []
-    for options in ({}, dict(optimizer="adamw", lr_schedule="linear", adam_bias_correction=False,
-                             gradient_accumulation_steps=1, layer_decay=1.0, freeze_layers=0,
-                             freeze_embeddings=False)):
-        with tf.Graph().as_default() as graph:
-            optimization.create_optimizer(build_problem()[0], use_tpu=False, **SCHEDULE, **options)
-            graph_defs.append(graph.as_graph_def())
-    assert graph_defs[0] == graph_defs[1]
-
-
 @pytest.mark.parametrize("options, message", [
     (dict(optimizer="adam"), f"Unknown optimizer='adam'; known: {', '.join(optimization.OPTIMIZERS)}."),
     (dict(lr_schedule="step"), f"Unknown lr_schedule='step'; known: {', '.join(optimization.LR_SCHEDULES)}."),
@@ -353,21 +345,9 @@ def test_unknown_choices_are_refused_before_anything_is_built(options, message):
 
 # --- Slots in checkpoints --------------------------------------------------------------------------------
 
-BERT_BASE_LAYER = {"kernel": (768, 3072), "bias": [3072], "scalar": ()}
-
-
-@pytest.mark.parametrize("optimizer, expected", [
-    ("adamw", {f"{name}/adam_{slot}": shape for name, shape in BERT_BASE_LAYER.items() for slot in "mv"}),
-    ("lamb", {f"{name}/lamb_{slot}": shape for name, shape in BERT_BASE_LAYER.items() for slot in "mv"}),
-    ("sgdm", {f"{name}/momentum": shape for name, shape in BERT_BASE_LAYER.items()}),
-    ("adafactor", {"kernel/adafactor_row": (768,), "kernel/adafactor_column": (3072,),
-                   "bias/adafactor_v": [3072], "scalar/adafactor_v": ()})])
-def test_slots(optimizer, expected):
-    assert optimization.slot_shapes(BERT_BASE_LAYER, optimizer) == expected
-
-
 def test_slots_of_adamw_are_the_default():
-    assert optimization.slot_shapes(BERT_BASE_LAYER) == optimization.slot_shapes(BERT_BASE_LAYER, "adamw")
+    """The tests of each optimizer check the names and shapes of its slots."""
+    assert optimization.slot_shapes({"scalar": ()}) == {"scalar/adam_m": (), "scalar/adam_v": ()}
     with pytest.raises(ValueError, match="Unknown optimizer='sgd'; known: adamw, "):
         optimization.slot_shapes({}, "sgd")
 

@@ -4,6 +4,7 @@ import time
 
 from helpers import ancestors
 import pytest
+from replica_threads import Replica
 import tensorflow.compat.v1 as tf
 
 from bertlib.graph import collectives
@@ -11,18 +12,12 @@ from bertlib.graph import collectives
 MEGABYTE = 2**20
 
 
-class Group:
-    """A fake `replica_group.Group`: replica 1 of 3, without the other replicas."""
-
-    count, index = 3, 1
-
-    def broadcast(self, value):
-        return value
+REPLICA = Replica(1, 3)  # without the other replicas
 
 
 @pytest.fixture(autouse=True)
 def graph():
-    with tf.Graph().as_default() as graph, tf.device(collectives.replica_device(Group())):
+    with tf.Graph().as_default() as graph, tf.device(collectives.replica_device(REPLICA)):
         yield graph
 
 
@@ -32,7 +27,7 @@ def added_up(megabytes, exchange_dtype=None, dtypes=(tf.float32,)):
     Returns:
       (the `AllReduce`, ops after which the variables are ready, ops that assign the sums).
     """
-    all_reduce = collectives.AllReduce(Group(), exchange_dtype)
+    all_reduce = collectives.AllReduce(REPLICA, exchange_dtype)
     pairs = []
     for index, size in enumerate(megabytes):
         dtype = dtypes[index % len(dtypes)]
@@ -83,19 +78,14 @@ def test_two_graphs_share_no_key():
     assert not keys() & keys()
 
 
-def test_waiting_counts_from_the_last_gradient(graph):
-    all_reduce, adds, assigns = added_up([20, 3])
-    assert set(adds) <= ancestors(all_reduce.gradients_ready.op)
-    assert not set(journeys(graph)) & ancestors(all_reduce.gradients_ready.op)
-    assert set(assigns) <= ancestors(all_reduce.seconds_waited(assigns, tf.zeros([])).op)
-
-
-def test_the_clock_waits_for_a_copy_of_a_value_that_the_device_computes_last(graph):
+def test_waiting_counts_from_a_copy_of_a_value_that_the_device_computes_after_the_last_gradient(graph):
     # With a control dependency, an op on a GPU is only started before the next op runs. To know when it has
     # ended, an op must read its value.
-    all_reduce, adds, _ = added_up([20, 3])
+    all_reduce, adds, assigns = added_up([20, 3])
     value, = all_reduce.gradients_ready.op.inputs
     assert set(adds) <= ancestors(value.op) and not value.op.device.endswith("CPU:0")
+    assert not set(journeys(graph)) & ancestors(all_reduce.gradients_ready.op)
+    assert set(assigns) <= ancestors(all_reduce.seconds_waited(assigns, tf.zeros([])).op)
     assert "Timestamp" not in {op.type for op in graph.get_operations()}  # not allowed with deterministic ops
 
 
@@ -122,6 +112,6 @@ def test_wrong_sums_end_the_training(wrong, advice, monkeypatch):
     monkeypatch.setattr(collectives.AllReduce, "sum", lambda self, tensor: tensor * (
         2 if tensor.dtype == wrong else 3))
     if wrong == tf.bfloat16:
-        collectives.check_sums(Group(), None, None)  # bfloat16 is not used
+        collectives.check_sums(REPLICA, None, None)  # bfloat16 is not used
     with pytest.raises(ValueError, match=f"sum of 1 in {wrong.name} over 3 replicas is 2.*{advice}"):
-        collectives.check_sums(Group(), tf.bfloat16, None)
+        collectives.check_sums(REPLICA, tf.bfloat16, None)

@@ -99,6 +99,18 @@ def plain_gelu_norm(inputs, kernel, bias, kernel_2, bias_2, gamma, beta, activat
 # `kernel`: function whose first argument is the choice of kernels. `plain`: its formula. `shapes`: {argument:
 # shape}. `compiles`: whether there are native and XLA versions of the kernel.
 Case = collections.namedtuple("Case", ["kernel", "plain", "shapes", "compiles"])
+
+
+def gelu_cases(suffix, activation, approximate):
+    return {
+        f"gelu{suffix}": Case(lambda kernels, x: kernels.gelu(x, approximate=approximate), activation,
+                              {"x": [8, 6]}, True),
+        f"gelu_linear{suffix}": Case(
+            lambda kernels, inputs, bias, kernel: kernels.gelu_linear(inputs, bias, kernel, approximate),
+            lambda inputs, bias, kernel: activation(inputs + bias) @ kernel,
+            {"inputs": [8, 6], "bias": [6], "kernel": [6, 4]}, True)}
+
+
 CASES = {
     "linear": Case(lambda kernels, inputs, kernel: kernels.linear(inputs, [kernel]),
                    lambda inputs, kernel: inputs @ kernel, {"inputs": [8, 6], "kernel": [6, 4]}, False),
@@ -111,16 +123,7 @@ CASES = {
         lambda inputs, kernel, kernel_2, bias,
         bias_2: tf.concat([inputs @ kernel + bias, inputs @ kernel_2 + bias_2], 1),
         {"inputs": [8, 6], "kernel": [6, 4], "kernel_2": [6, 3], "bias": [4], "bias_2": [3]}, False),
-    "gelu": Case(lambda kernels, x: kernels.gelu(x), plain_gelu, {"x": [8, 6]}, True),
-    "gelu_linear": Case(lambda kernels, inputs, bias, kernel: kernels.gelu_linear(inputs, bias, kernel),
-                        lambda inputs, bias, kernel: plain_gelu(inputs + bias) @ kernel,
-                        {"inputs": [8, 6], "bias": [6], "kernel": [6, 4]}, True),
-    "gelu-erf": Case(lambda kernels, x: kernels.gelu(x, approximate=False), plain_gelu_erf, {"x": [8, 6]},
-                     True),
-    "gelu_linear-erf": Case(
-        lambda kernels, inputs, bias, kernel: kernels.gelu_linear(inputs, bias, kernel, approximate=False),
-        lambda inputs, bias, kernel: plain_gelu_erf(inputs + bias) @ kernel,
-        {"inputs": [8, 6], "bias": [6], "kernel": [6, 4]}, True),
+    **gelu_cases("", plain_gelu, True), **gelu_cases("-erf", plain_gelu_erf, False),
     "layer_norm": Case(lambda kernels, inputs, gamma, beta: kernels.layer_norm(inputs, gamma, beta),
                        plain_norm, {"inputs": [2, 4, 6], **NORM_SHAPES}, True),
     "residual_norm": Case(residual_norm, plain_residual_norm, RESIDUAL_SHAPES, True),
@@ -250,38 +253,29 @@ def expect_makers(mode):
     return check
 
 
-@pytest.mark.parametrize("name, mode", [
-    *[(name, None) for name in [*CASES, *CHAINS]], *itertools.product(
-        [*COMPILABLE, *CHAINS], ["no compiler", "native"]),
-    *itertools.product(["gelu_linear", "gelu-erf", "layer_norm", "attention-bias-mask"], ["xla"])])
-def test_output_and_gradients_are_those_of_the_formula(name, mode):
-    case = {**CASES, **CHAINS}[name]
-    arrays = arrays_of(case)
-    found = differentiate(trained(case.kernel), arrays, mode=mode, check=expect_makers(mode))
-    assert_close(found, differentiate(case.plain, arrays), 1e-5)
-
-
-@pytest.mark.parametrize("name, dtype, mode", [
-    *itertools.product(CASES, [tf.bfloat16], [None]),
-    *itertools.product(COMPILABLE, [tf.bfloat16], ["native"]),
-    *[(name, dtype, mode) for name in ("linear", "linear-two", "gelu_linear", "residual_norm-mask",
+@pytest.mark.parametrize("name, mode, dtype", [
+    *[(name, None, tf.float32) for name in [*CASES, *CHAINS]],
+    *itertools.product([*COMPILABLE, *CHAINS], ["no compiler", "native"], [tf.float32]),
+    *[(name, "xla", tf.float32) for name in ("gelu_linear", "gelu-erf", "layer_norm", "attention-bias-mask")],
+    *[(name, None, tf.bfloat16) for name in CASES], *[(name, "native", tf.bfloat16) for name in COMPILABLE],
+    *[(name, mode, dtype) for name in ("linear", "linear-two", "gelu_linear", "residual_norm-mask",
                                        "attention-bias-mask")
-      for dtype, mode in ((tf.float16, None), (tf.bfloat16, "no compiler"))],
-    ("attention-bias-mask", tf.float16, "native"),
-    ("attention-bias-mask", tf.float16, "xla"), ("residual_norm-mask", tf.bfloat16, "xla")])
-def test_in_16_bits_outputs_and_gradients_have_the_dtype_of_their_inputs_and_are_close(
-        name, dtype, mode, monkeypatch):
+      for mode, dtype in ((None, tf.float16), ("no compiler", tf.bfloat16))],
+    ("attention-bias-mask", "native", tf.float16),
+    ("attention-bias-mask", "xla", tf.float16), ("residual_norm-mask", "xla", tf.bfloat16)])
+def test_output_and_gradients_have_the_dtype_of_their_inputs_and_are_those_of_the_formula(
+        name, mode, dtype, monkeypatch):
     monkeypatch.setattr(one_dnn, "_CHANNELS", 1)
-    case = CASES[name]
+    case = {**CASES, **CHAINS}[name]
     arrays = arrays_of(case)
     # There are no native kernels in float16.
     maker = None if mode == "native" and dtype == tf.float16 else mode
-    check = expect_makers(maker) if name in COMPILABLE else None
-    found = differentiate(trained(case.kernel), arrays, dtype, mode, check)
+    found = differentiate(trained(case.kernel), arrays, dtype, mode, expect_makers(maker))
     assert {name: array.dtype for name, array in found.items()} == {
         name: np.float32 if name in PARAMETERS else dtype.as_numpy_dtype for name in found}
     # Inputs, outputs and values between two products are rounded to 8 bits (bfloat16) or 11 bits (float16).
-    assert_close(found, differentiate(case.plain, arrays), {tf.bfloat16: 2**-5, tf.float16: 2**-8}[dtype])
+    assert_close(found, differentiate(case.plain, arrays),
+                 {tf.float32: 1e-5, tf.bfloat16: 2**-5, tf.float16: 2**-8}[dtype])
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(tf.bfloat16, 2**-6), (tf.float16, 2**-9)])
@@ -435,34 +429,36 @@ def test_gelu_of_large_values_in_fp16_has_a_finite_gradient(name):
     assert differentiate(in_inference[name], arrays, tf.float16)["output"].tolist() == [[0, 0, 41, 1000]]
 
 
-def test_functions_that_get_no_kernels_use_plain_ops_beside_a_compiled_model(graph):
+def test_a_compiled_model_uses_all_kernels_and_functions_that_get_no_kernels_use_plain_ops(native, graph):
     config = modeling.BertConfig(9, hidden_size=4, num_hidden_layers=1, num_attention_heads=2,
                                  intermediate_size=4)
-    modeling.BertModel(config, True, tf.ones([1, 3], tf.int32), compile_kernels=True)
-    before = len(graph.get_operations())
+    model = modeling.BertModel(config, True, tf.ones([1, 3], tf.int32), compile_kernels=True)
+    tf.gradients(model.get_pooled_output(), tf.trainable_variables())
+    before = graph.get_operations()
+    assert {op.type.removeprefix("Bert") for op in before} >= {
+        "Gelu", "GeluGradient", "Norm", "NormGradient", "Softmax", "SoftmaxGradient", "DropoutMask"}
     modeling.dropout(modeling.layer_norm(modeling.gelu(modeling.gelu_erf(tf.zeros([2, 4])))), 0.1)
-    assert not makers(graph.get_operations()[before:])
+    assert not makers(graph.get_operations()[len(before):])
 
 
 # --- Native kernels --------------------------------------------------------------------------------------
 
+def resized(name, sizes, **others):
+    """Returns (name of a case, its shapes with other sizes). `others` are whole shapes."""
+    shapes = {argument: [sizes.get(size, size) for size in shape]
+              for argument, shape in CASES[name].shapes.items()}
+    return name, {**shapes, **others}
+
+
 # (name of a case, shapes). The kernels use vectors, blocks of 64 rows, and blocks of 16 rows in attention.
 # These shapes are not multiples of these sizes, or have one column, or no rows.
 ODD = [
-    ("gelu", {"x": [131, 83]}),
-    ("gelu-erf", {"x": [131, 83]}),
-    ("gelu", {"x": [131, 1]}),
-    *[("gelu_linear", {"inputs": [rows, 83], "bias": [83], "kernel": [83, 5]}) for rows in (131, 0)],
-    *[("layer_norm", {"inputs": shape, "gamma": shape[-1:], "beta": shape[-1:]})
-      for shape in ([131, 1], [3, 5, 83], [0, 83])],
-    *[("residual_norm-mask", {**dict.fromkeys(["inputs", "residual", "mask"], [rows, width]),
-                              **dict.fromkeys(["bias", "gamma", "beta"], [width])})
-      for rows, width in ((131, 83), (131, 1), (0, 83))],
-    ("attention-bias", {"query": [2, 3, 5, 8], "key": [2, 3, 37, 8], "value": [2, 3, 37, 8],
-                        "score_bias": [2, 1, 5, 37]}),
-    *[("attention-bias-mask",
-       {"query": [batch, 3, 5, 8], "key": [batch, 3, width, 8], "value": [batch, 3, width, 8],
-        "score_bias": bias, "mask": [batch, 3, 5, width]})
+    *[resized(name, {8: 131, 6: 83}) for name in ("gelu", "gelu-erf", "gelu_linear", "residual_norm-mask")],
+    *[resized(name, {8: 131, 6: 1}) for name in ("gelu", "residual_norm-mask")],
+    *[resized(name, {8: 0, 6: 83}) for name in ("gelu_linear", "residual_norm-mask")],
+    *[resized("layer_norm", sizes) for sizes in ({4: 131, 6: 1}, {2: 3, 4: 5, 6: 83}, {2: 0, 6: 83})],
+    resized("attention-bias", {4: 8, 6: 37}, score_bias=[2, 1, 5, 37]),
+    *[resized("attention-bias-mask", {2: batch, 4: 8, 6: width}, score_bias=bias)
       for batch, width, bias in ((2, 37, [1, 3, 5, 37]), (2, 37, [2, 3, 1, 37]), (2, 37, [1, 1, 1, 37]),
                                  (2, 1, [2, 1, 1, 1]), (0, 37, [0, 1, 1, 37]))],
 ]
@@ -536,12 +532,9 @@ def test_native_kernels_round_to_the_nearest_bfloat16_and_halves_to_the_even_one
 
 
 # The numbers of rows are not multiples of 64 or 16.
-LARGE = {**dict.fromkeys(["gelu_linear", "gelu_linear-erf"],
-                         {"inputs": [1003, 509], "bias": [509], "kernel": [509, 5]}),
-         "residual_norm-mask": {**dict.fromkeys(["inputs", "residual", "mask"], [1003, 509]),
-                                **dict.fromkeys(["bias", "gamma", "beta"], [509])},
-         "attention-bias-mask": {"query": [4, 6, 31, 8], "key": [4, 6, 67, 8], "value": [4, 6, 67, 8],
-                                 "score_bias": [4, 1, 1, 67], "mask": [4, 6, 31, 67]}}
+LARGE = [*[resized(name, {8: 1003, 6: 509})
+           for name in ("gelu_linear", "gelu_linear-erf", "residual_norm-mask")],
+         resized("attention-bias-mask", {2: 4, 3: 6, 5: 31, 4: 8, 6: 67})]
 
 
 def _run_native_kernels(number_of_threads):
@@ -550,7 +543,7 @@ def _run_native_kernels(number_of_threads):
     tf.disable_v2_behavior()
     tf.enable_resource_variables()
     found = [draw([1003, 509], mode="native")]
-    for (name, shapes), dtype in itertools.product(LARGE.items(), [tf.float32, tf.bfloat16]):
+    for (name, shapes), dtype in itertools.product(LARGE, [tf.float32, tf.bfloat16]):
         arrays = arrays_of(CASES[name]._replace(shapes=shapes))
         found += differentiate(trained(CASES[name].kernel), arrays, dtype, "native").values()
     return [array.tobytes() for array in found]
@@ -626,14 +619,12 @@ def test_adam_in_one_pass_takes_the_same_steps_and_overwrites_nothing_that_is_he
 # --- Dropout masks ------------------------------------------------------------------------------------------
 
 
-def draw(shape, probability=0.9, part=None, step=0, unequal=False, mode=None):
+def draw(shape, probability=0.9, part=None, step=0, mode=None):
     """Returns a mask that is drawn once, in a new graph and session."""
     with tf.Graph().as_default(), tf.Session() as session, made_by(mode):
         global_step = tf.train.get_or_create_global_step()
         if part is not None:
             randomness.set_micro_batch(tf.constant(part))
-        if unequal:
-            randomness.mark_unequal_micro_batches()
         mask = randomness.bernoulli(shape, probability, "bert/embeddings/dropout#0",
                                     choose(True, tf.float32).mask_op)
         global_step.load(step, session)

@@ -12,12 +12,11 @@ import re
 import shlex
 import shutil
 
-from helpers import ROOT
 from numpy.testing import assert_allclose
 import pytest
-import tiny
 
-# The kernels themselves are tested in test_formulas.py and test_packing.py, with the cache of the user.
+# The kernels themselves are tested in test_formulas.py and test_packing.py, with the cache of the user. The
+# effect of --compile_kernels is tested in tests/conformance.
 pytestmark = pytest.mark.slow(reason="builds all kernels with the real compiler, "
                               "and starts a process for each case")
 
@@ -187,24 +186,18 @@ def test_two_processes_build_at_once(machine, copying):
     assert len(copying.calls()) == 6 and len(machine.kept()) == 1
 
 
-@pytest.mark.parametrize("changed", ["loops.h", None])
-def test_another_source_has_another_library(changed, machine, copying):
-    sources = shutil.copytree(ROOT / "bertlib" / "graph" / "cpp", machine.here / "cpp")
-    take_these = f"native_kernels._SOURCES = pathlib.Path({str(sources)!r})"
-    assert machine.probe(take_these)[0]
-    if changed:
-        with (sources / changed).open("a") as writer:
-            writer.write("// A comment.\n")
-    assert machine.probe(take_these)[0]
-    assert len(machine.kept()) == (2 if changed else 1)
+OTHER_PATH = """import shutil
+native_kernels._SOURCES = pathlib.Path(shutil.copytree(native_kernels._SOURCES, "cpp", dirs_exist_ok=True))
+"""
 
 
-@pytest.mark.parametrize("change", ["native_kernels.cpuinfo = lambda: ['flags: another']",
-                                    "tf.__version__ = '2.0.0'",
-                                    "native_kernels._LOOPS_OPTIONS.append('-Oslow')"])
-def test_another_machine_has_another_library(change, machine, copying):
+@pytest.mark.parametrize("change, libraries", [
+    (OTHER_PATH, 1), (OTHER_PATH + "open('cpp/loops.h', 'a').write('// A comment.')", 2),
+    ("native_kernels.cpuinfo = lambda: ['flags: another']", 2), ("tf.__version__ = '2.0.0'", 2),
+    ("native_kernels._LOOPS_OPTIONS.append('-Oslow')", 2)])
+def test_another_source_or_machine_has_another_library(change, libraries, machine, copying):
     assert machine.probe()[0] and machine.probe(change)[0]
-    assert len(machine.kept()) == 2
+    assert len(machine.kept()) == libraries
 
 
 @pytest.mark.parametrize("cache", ["/dev/null/x", "/" + "x" * 300])
@@ -261,29 +254,3 @@ def test_a_user_without_a_home(machine, copying):
     had, log = machine.probe("def home():\n    raise RuntimeError('no home')\n"
                              "native_kernels.pathlib.Path.home = home", XDG_CACHE_HOME="")
     assert not had and "TensorFlow's ops are used instead" in log[-1] and "no home" in log[-1]
-
-
-# --- Training --------------------------------------------------------------------------------------------
-
-
-def test_native_kernels_train_as_plain_ones_do_and_a_missing_compiler_is_said(
-        scripts, tiny_model, build, machine, tmp_path):
-    data = tiny.write_task(tmp_path / "data", "mrpc", train=16)
-    losses, graphs = {}, {}
-    for run, environment in (("plain", build.machine.environment), ("built", build.machine.environment),
-                             ("missing", {**machine.environment, "CXX": "no-such-compiler"})):
-        output = tmp_path / run
-        finished = scripts.run("run_classifier.py", *tiny.flags(
-            **tiny_model.flags, task_name="mrpc", data_dir=data, do_train=True, train_batch_size=4,
-            num_train_epochs=1, learning_rate=0.01, log_steps=1, trim_padding=False, output_dir=output,
-            compile_kernels=run != "plain"), cwd=tmp_path, **environment)
-        finished.assert_success()
-        said = re.findall(r"^[\d:]+ .*\bkernels .*", finished.err, re.MULTILINE)
-        assert len(said) == (run == "missing") and all("No C++ compiler found" in line for line in said)
-        found = re.findall(r"step \d+/4 .*\bloss (\S+)", finished.err)
-        losses[run], graphs[run] = list(map(float, found)), (output / "graph.pbtxt").read_text()
-        assert len(found) == 4 and ('op: "Bert' in graphs[run]) == (run == "built")
-        assert_allclose(losses[run], losses["plain"], rtol=1e-3)
-    for op in ("Gelu", "GeluGradient", "Norm", "NormGradient", "Softmax", "SoftmaxGradient", "DropoutMask"):
-        assert f'op: "Bert{op}"' in graphs["built"]
-    assert "_XlaMustCompile" not in graphs["missing"] and not machine.kept()
