@@ -1,4 +1,6 @@
 """Downloads files from a web server that breaks off, changes files, refuses requests or lies. Unpacks zips.
+
+tests/commands/test_download_command.py has downloads without errors, and those that are interrupted once.
 """
 
 import io
@@ -47,25 +49,13 @@ def left(path):
     return sorted(os.listdir(os.path.dirname(path)))
 
 
-def test_a_file_is_fetched_once(server, path):
-    assert fetch(server, path) and content(path) == DATA
-    assert not fetch(server, path)
-    assert ranges(server) == [None] and left(path) == ["file.bin"]
-
-
-def test_a_connection_that_breaks_off_is_taken_up_again(server, path):
-    server.cuts = [30_000, 50_000]
-    assert fetch(server, path) and content(path) == DATA
-    assert ranges(server) == [None, "bytes=30000-", "bytes=80000-"] and left(path) == ["file.bin"]
-
-
-def break_off(server, path, cut=30_000):
-    """Interrupts a download after `cut` bytes, which are kept, as if the command had been ended."""
-    server.cuts = [cut, 0 if server.ranges and server.tags else cut]
+def break_off(server, path):
+    """Interrupts a download after 30,000 bytes, which are kept, as if the command had been ended."""
+    server.cuts = [30_000, 0 if server.ranges and server.tags else 30_000]
     with pytest.raises(http_download.ServerError,
-                       match=rf"was interrupted after {cut:,} of 100,000 bytes.*are kept"):
+                       match="was interrupted after 30,000 of 100,000 bytes.*are kept"):
         fetch(server, path)
-    assert os.path.getsize(f"{path}.partial") == cut and not os.path.exists(path)
+    assert os.path.getsize(f"{path}.partial") == 30_000 and not os.path.exists(path)
     server.requests.clear()
 
 
@@ -275,16 +265,6 @@ def test_a_directory_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
 # --- Sources ---------------------------------------------------------------------------------------------
 
 ZIP = Source("https://example.invalid/a/m.zip", "all/m", ("a.json", "b.txt"))
-FILE = Source("https://example.invalid/a/file.bin", "all", ("here.bin",))
-
-
-def test_sources_are_made_from_a_mirror_and_left_alone_when_there(server, tmp_path):
-    server.files["/base/a/m.zip"], server.files["/base/a/file.bin"] = zip_of(MODEL), DATA
-    for made in (True, False):
-        for source in (ZIP, FILE):
-            assert http_download.download(source, str(tmp_path), f"{server.address}/base/") == made
-    assert set(files_in(tmp_path)) == {"all/m/a.json", "all/m/b.txt", "all/m/more/c", "all/here.bin"}
-    assert len(server.requests) == 2
 
 
 def test_a_directory_of_another_content_is_not_touched(server, tmp_path):

@@ -10,9 +10,6 @@ import multiprocessing
 import os
 import subprocess
 
-from absl import logging
-import pytest
-
 from bertlib.system import locks
 
 
@@ -110,24 +107,17 @@ def test_a_lock_that_its_holder_removed_meanwhile_is_taken_anew(tmp_path, monkey
         assert in_child(lambda: take(tmp_path))
 
 
-@pytest.fixture
-def warnings(monkeypatch):
-    found = []
-    monkeypatch.setattr(logging, "warning", lambda text, *values: found.append(text % values))
-    return found
-
-
-def test_where_there_are_no_locks_the_log_says_so(tmp_path, monkeypatch, warnings):
+def test_where_there_are_no_locks_the_log_says_so(tmp_path, monkeypatch, caplog):
     def no_locks(descriptor, operation):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(locks.fcntl, "flock", no_locks)
     with locks.lock_directory(tmp_path), locks.lock_directory(tmp_path):
         pass
-    assert warnings == [f"{tmp_path} cannot be locked, because its file system has no locks (No locks "
+    assert caplog.messages == [f"{tmp_path} cannot be locked, because its file system has no locks (No locks "
                         "available). Do not start a second run that writes to the same path."]
     with locks.lock_directory("gs://bucket/run"), locks.lock_file("gs://bucket/run/file"):
         pass
-    assert [text.split(",")[0] for text in warnings[1:]] == [
+    assert [text.split(",")[0] for text in caplog.messages[1:]] == [
         "gs://bucket/run cannot be locked", "gs://bucket/run/file cannot be locked"]
     assert not list(tmp_path.iterdir())

@@ -6,7 +6,6 @@ tests/commands/test_open_ports.py shows that nothing outside reaches them.
 import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -122,12 +121,6 @@ def test_a_process_is_what_it_would_be_outside(namespace, tmp_path):
                               capture_output=True, start_new_session=True)
         ends.append((done.returncode, done.stdout, done.stderr))
     assert ends[0] == ends[1] and ends[0][0] == 7
-
-
-def test_a_signal_ends_it_as_outside(namespace):
-    process = subprocess.Popen(namespace.wrap_command(["sleep", "60"]))
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=30) == -signal.SIGTERM
 
 
 # --- Machines that forbid namespaces ---------------------------------------------------------------------

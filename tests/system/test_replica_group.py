@@ -93,38 +93,53 @@ def test_a_directory_that_one_does_not_see_is_found(meeting, tmp_path):
     assert found == [[1]] * 3 and not os.listdir(tmp_path / "shared")
 
 
-def test_an_error_of_one_ends_all_with_its_words(meeting):
+def reports(error):
+    def fail(group):
+        group.report_error(error)
+        # An error that follows from this failure is not reported as a new failure.
+        assert group.find_cause(OSError("the connection was closed")).about == group.index
+    return fail
+
+
+def breaks(group):
+    socket.socket(fileno=os.dup(group._peers[0].connection.fileno())).shutdown(socket.SHUT_RDWR)
+
+
+class Runs:
+    """An object that creates a file if pickle loads its bytes."""
+
+    def __reduce__(self):
+        return open, ("pickled", "w")
+
+
+@pytest.mark.parametrize("index, fail, words", [
+    (1, lambda group: group.leave(Outcome("refused", 1, "no such file")), "error: no such file$"),
+    (1, lambda group: group.leave(), "has ended before the other replicas.$"),
+    (1, breaks, "lost its connection without a message"),
+    (1, lambda group: group._peers[0].send(pickle.dumps(("data", Runs()))),
+     "sent a message that this version of the program"),
+    (0, reports(ValueError("no room\nat all")), ": no room.$"),
+    (1, reports(KeyError("room")), ": KeyError: 'room'.$"),
+    # The form of the errors of TensorFlow's ops.
+    (1, reports(ValueError("Graph execution error:\n\nDetected at node 'a' defined at\nNode: 'a'\nno room\n"
+                           "\t [[a]]")), ": no room.$")],
+    ids=["error", "end", "connection", "pickle", "report of 0", "report", "TensorFlow"])
+@pytest.mark.parametrize("waiting", [0, 2])
+def test_a_failure_of_one_ends_all_with_its_words(meeting, index, fail, words, waiting, tmp_path,
+                                                  monkeypatch):
+    """One of the other replicas waits for a value. In the other one, an operation breaks."""
+    monkeypatch.chdir(tmp_path)
+
     def work(group):
-        if group.index == 1:
-            group.leave(Outcome("refused", 1, "no such file"))
-            return
-        group.barrier()
+        if group.index == index:
+            return fail(group)
+        return group.barrier() if group.index == waiting else group.find_cause(OSError("Socket closed"))
 
-    first, _, last = meeting(3).run(work)
-    for error in (first, last):
-        assert isinstance(error, ReplicaError) and error.about == 1
-        assert str(error).startswith("replica 1 (process ") and str(error).endswith("error: no such file")
-
-
-def test_one_that_ends_before_the_others_is_an_error(meeting):
-    def work(group):
-        if group.index == 1:
-            return group.leave()
-        return group.barrier()
-
-    first, _ = meeting(2).run(work)
-    assert isinstance(first, ReplicaError) and "has ended before the other replicas" in str(first)
-
-
-def test_a_connection_that_breaks_is_an_error(meeting):
-    def work(group):
-        if group.index == 1:
-            socket.socket(fileno=os.dup(group._peers[0].connection.fileno())).shutdown(socket.SHUT_RDWR)
-        group.barrier()
-
-    first, second = meeting(2).run(work)
-    assert isinstance(first, ReplicaError) and isinstance(second, ReplicaError)
-    assert "replica 1 (process " in str(first) and "lost its connection without a message" in str(first)
+    found = meeting(3).run(work)
+    for error in found[:index] + found[index + 1:]:
+        assert isinstance(error, ReplicaError) and error.about == index
+        assert re.match(rf"replica {index} \(process .*{words}", str(error))
+    assert not os.listdir(tmp_path)  # nothing was unpickled
 
 
 def test_who_counts_otherwise_is_named_on_both_sides(meeting):
@@ -133,32 +148,6 @@ def test_who_counts_otherwise_is_named_on_both_sides(meeting):
     assert ("belongs to a run of 3 replicas, but replica 0 to a run of 2. Pass the same "
             "--num_replicas") in str(second)
     assert "Not all 2 replicas connected within" in str(first) and str(first).endswith(str(second))
-
-
-@pytest.mark.parametrize("index, told, words", [
-    (0, ValueError("no room\nat all"), ": no room."), (1, KeyError("room"), ": KeyError: 'room'."),
-    # The form of the errors of TensorFlow's ops.
-    (1, ValueError("Graph execution error:\n\nDetected at node 'a' defined at\nNode: 'a'\nno room\n\t [[a]]"),
-     ": no room.")])
-def test_an_error_that_is_told_ends_what_others_wait_for(meeting, index, told, words):
-    def work(group):
-        if group.index != index:
-            return group.barrier()
-        group.report_error(told)
-        # An error that follows from this failure is not reported as a new failure.
-        return group.find_cause(OSError("the connection was closed"))
-
-    for error in meeting(2).run(work):
-        assert isinstance(error, ReplicaError) and error.about == index
-        assert str(error).startswith(f"replica {index} (process ") and str(error).endswith(words)
-
-
-def test_an_operation_that_breaks_when_another_has_left_is_about_that_one(meeting):
-    def work(group):
-        return group.leave() if group.index else group.find_cause(OSError("Socket closed"))
-
-    found, _ = meeting(2).run(work)
-    assert found.about == 1 and str(found).endswith("has ended before the other replicas.")
 
 
 @pytest.mark.parametrize("changes, words", [
@@ -289,25 +278,6 @@ def test_replicas_meet_at_an_address_of_ipv6(meeting):
     assert all(re.fullmatch(r"\[::1\]:\d+", address) for address in groups[1].addresses)
 
 
-class Runs:
-    """An object that creates a file if pickle loads its bytes."""
-
-    def __reduce__(self):
-        return open, ("pickled", "w")
-
-
-def test_nothing_that_a_replica_sends_is_unpickled(meeting, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    def work(group):
-        if group.index == 1:
-            return group._peers[0].send(pickle.dumps(("data", Runs())))
-        return group.barrier()
-
-    first, _ = meeting(2).run(work)
-    assert "sent a message that this version of the program" in str(first) and not os.listdir(tmp_path)
-
-
 def test_what_cannot_be_exchanged_is_named(meeting):
     def work(group):
         if group.index:
@@ -331,16 +301,15 @@ def test_replica_0_listens_at_its_own_address_only(host, address):
 
 
 @pytest.mark.parametrize("resolved", ["192.0.2.1", "127.0.1.1", None])
-def test_replica_0_listens_everywhere_where_its_address_is_of_another_machine(resolved, monkeypatch):
+def test_replica_0_listens_everywhere_where_its_address_is_of_another_machine(resolved, monkeypatch, caplog):
     """This happens behind a router that forwards the port, or with Debian's /etc/hosts. It is logged."""
     def resolve(host, port, **options):
         if resolved is None:
             raise socket.gaierror("Name or service not known")
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (resolved, port))]
 
-    said = []
     monkeypatch.setattr(replica_meeting.socket, "getaddrinfo", resolve)
-    monkeypatch.setattr(replica_meeting.logging, "warning", lambda text, *values: said.append(text % values))
     with replica_meeting.listener("chief", 0) as found:
         assert found.getsockname()[0] == "0.0.0.0"
-    assert len(said) == 1 and said[0].startswith("chief is not an address of this machine. ")
+    message, = caplog.messages
+    assert message.startswith("chief is not an address of this machine. ")

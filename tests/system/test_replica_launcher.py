@@ -202,14 +202,34 @@ def test_output_of_replica_0_is_the_launchers_and_of_others_in_their_logs(capfd)
     assert capfd.readouterr() == ("out 0\n", "err 0\n")
 
 
-@pytest.mark.parametrize("code, message", [
-    ("end('no data')", "no data"),
+# Replica 1 does not end, and then replica 0 ends with an error.
+STAYS = """
+if index:
+    wait()
+while not os.path.exists("ready-0-1"):
+    time.sleep(0.01)
+end("no")
+"""
+STOPPED = """
+if index == 1:
+    os.kill(os.getpid(), signal.SIGSTOP)
+time.sleep(0.3)
+end("replica 1 sent no message", cause=1)
+"""
+
+
+@pytest.mark.parametrize("code, message, again", [
+    ("end('no data')", "no data", False),
     # One replica is faster than the others.
-    ("if index: end('no data')\ntime.sleep(0.3)\nend('no data', cause=1)", "no data"),
-    ("end('the disk is full') if index == 2 else end('2 failed', cause=2)", "replica 2: the disk is full"),
-    ("end('the disk is full') if index == 0 else end('0 failed', cause=0)", "the disk is full")])
-def test_what_all_say_is_said_as_by_one_and_what_one_says_names_it(code, message):
-    assert run(code, 3) == (1, f"error: {message}", False)
+    ("if index: end('no data')\ntime.sleep(0.3)\nend('no data', cause=1)", "no data", False),
+    ("end('the disk is full') if index == 2 else end('2 failed', cause=2)", "replica 2: the disk is full",
+     False),
+    ("end('the disk is full') if index == 0 else end('0 failed', cause=0)", "the disk is full", False),
+    ("end('replica 5 sent no message', cause=5)", "replica 5 sent no message", True),
+    (STAYS, "no", False), (STOPPED, "replica 1 sent no message", True)],
+    ids=["all", "a fast one", "2", "0", "none", "one stays", "one is stopped"])
+def test_what_all_say_is_said_as_by_one_and_what_one_says_names_it(code, message, again):
+    assert run(code, 3, patience=0.9) == (1, f"error: {message}", again)
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -258,32 +278,6 @@ def test_of_an_error_of_another_replica_the_traceback_is_shown(capfd, asked, of_
     assert ("line of 1\n" in capfd.readouterr().err) == shown
 
 
-def test_without_anybodys_fault_it_is_said_what_replicas_say():
-    end = run("end('replica 5 sent no message', cause=5)")
-    assert end == (1, "error: replica 5 sent no message", True)
-
-
-def test_a_replica_that_does_not_end_after_a_failure_is_ended():
-    code = """
-if index:
-    wait()
-while not os.path.exists("ready-0-1"):
-    time.sleep(0.01)
-end("no")
-"""
-    assert run(code, patience=0.6) == (1, "error: no", False)
-
-
-def test_a_stopped_replica_is_ended_when_another_one_names_it(here):
-    code = """
-if index == 1:
-    os.kill(os.getpid(), signal.SIGSTOP)
-time.sleep(0.3)
-end("replica 1 sent no message", cause=1)
-"""
-    assert run(code, 3, patience=0.9) == (1, "error: replica 1 sent no message", True)
-
-
 def test_a_replica_that_goes_on_when_replica_0_has_ended_is_ended():
     end = run("wait() if index else None", timeout=0.3)
     assert end.code == 1 and re.fullmatch(r"error: replica 1 \(process \d+\) did not end when the other "
@@ -320,11 +314,6 @@ def test_a_signal_is_passed_on_and_replica_0_says_what_is_kept(number, said, her
     assert run(SAVES, max_restarts=3) == (128 + number, f"{said}. Step 0 is saved.", False)
 
 
-def test_replicas_that_have_no_handler_yet_end_by_the_signal(here):
-    when_ready(here, ["ready-0-0", "ready-0-1"], lambda: os.kill(os.getpid(), signal.SIGTERM))
-    assert run("wait()") == (143, "terminated.", False)
-
-
 def test_a_second_signal_is_passed_on_too(here):
     code = """
 def note(number, frame):
@@ -340,23 +329,19 @@ wait()
         143, "terminated.", False)
 
 
-@pytest.mark.parametrize("handler, said", [
-    ("signal.SIG_IGN if index else lambda *_: end('terminated. Saved.', 143)", "terminated. Saved."),
-    ("signal.SIG_IGN", "terminated.")])
-def test_who_does_not_end_after_a_signal_is_ended(handler, said, here):
+@pytest.mark.parametrize("handler, code, said", [
+    ("signal.SIG_DFL", 143, "terminated."), ("signal.SIG_IGN", 143, "terminated."),
+    ("signal.SIG_IGN if index else lambda *_: end('terminated. Saved.', 143)", 143, "terminated. Saved."),
+    ("lambda *_: end('the disk is full')", 1, "error: the disk is full")])
+def test_how_replicas_end_after_a_signal(handler, code, said, here):
+    """A replica that does not end is killed."""
     when_ready(here, ["ready-0-0", "ready-0-1"], lambda: os.kill(os.getpid(), signal.SIGTERM))
-    assert run(f"signal.signal(signal.SIGTERM, {handler})\nwait()", timeout=0.4) == (143, said, False)
+    assert run(f"signal.signal(signal.SIGTERM, {handler})\nwait()", timeout=0.4) == (code, said, False)
 
 
 def test_a_signal_that_only_a_replica_got_ends_the_run_alike(here):
     code = "if index: end('terminated. Saved.', 143)\ntime.sleep(0.2)\nend('terminated. All saved.', 143)"
     assert run(code, max_restarts=2) == (143, "terminated. All saved.", False)
-
-
-def test_an_error_after_a_signal_is_an_error(here):
-    when_ready(here, ["ready-0-0", "ready-0-1"], lambda: os.kill(os.getpid(), signal.SIGTERM))
-    code = "signal.signal(signal.SIGTERM, lambda *_: end('the disk is full'))\nwait()"
-    assert run(code) == (1, "error: the disk is full", False)
 
 
 @pytest.mark.usefixtures("hangs_up")
