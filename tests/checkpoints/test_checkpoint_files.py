@@ -1,5 +1,6 @@
 """Files of checkpoints: odd names of directories, a missing list of checkpoints, damaged and pruned files."""
 
+import itertools
 import os
 import pathlib
 import subprocess
@@ -60,6 +61,8 @@ def test_checkpoints_are_found_and_read_in_a_directory_whose_name_is_a_glob(tmp_
     assert checkpoint_files.list_checkpoints(str(tmp_path / ODD)) == sorted(prefixes)
     assert checkpoint_files.list_training_checkpoints(str(tmp_path / ODD)) == prefixes
     assert len(checkpoint_files.list_files(prefixes[0])) == 3
+    os.remove(prefixes[0] + ".index")
+    assert checkpoint_formats.all_checkpoints(str(tmp_path / ODD)) == prefixes[1:]
 
 
 def test_a_checkpoint_whose_own_name_is_a_glob_is_read(tmp_path):
@@ -91,6 +94,31 @@ def test_old_checkpoints_are_pruned_in_the_own_directory_alone(tmp_path, session
     assert sorted(os.listdir(tmp_path / "run1")) == before
     left = {name.split(".")[1] for name in os.listdir(tmp_path / "run*") if "." in name}
     assert left == {"ckpt-2", "ckpt-3"}
+
+
+# --- The list of checkpoints -----------------------------------------------------------------------------
+
+
+def test_a_directory_from_windows_is_read_as_a_moved_one(tmp_path):
+    prefixes = write(tmp_path, 5, 10)
+    for place, ending, line_end in itertools.product(
+            ("C:\\Users\\x\\out\\", "..\\out\\"),
+            ("", ".index", ".meta", ".data-00000-of-00001"), ("\n", "\r\n")):
+        names = [f"{place}model.ckpt-{step}{ending}".replace("\\", "\\\\") for step in (10, 5, 10)]
+        fields = ["model_checkpoint_path", *["all_model_checkpoint_paths"] * 2]
+        (tmp_path / "checkpoint").write_bytes("".join(
+            f'{field}: "{name}"{line_end}' for field, name in zip(fields, names)).encode())
+        assert checkpoint_formats.all_checkpoints(str(tmp_path)) == prefixes
+    os.remove(prefixes[1] + ".index")
+    with pytest.raises(FileNotFoundError, match=r"names model\.ckpt-10, but the directory contains no "):
+        checkpoint_formats.all_checkpoints(str(tmp_path))
+
+
+def test_the_named_checkpoint_is_used_although_the_list_goes_on(tmp_path):
+    prefixes = write(tmp_path, 5, 10)
+    text = (tmp_path / "checkpoint").read_text()
+    (tmp_path / "checkpoint").write_text(text.replace("model.ckpt-10", "model.ckpt-5", 1))
+    assert checkpoint_formats.latest_checkpoint(str(tmp_path)) == prefixes[0]
 
 
 # --- The list of checkpoints is lost ---------------------------------------------------------------------

@@ -2,13 +2,12 @@
 """
 
 import importlib.util
-import itertools
 import json
 import logging as python_logging
 import os
 import pathlib
 
-from helpers import DATA, Recording
+from helpers import DATA
 import ml_dtypes
 import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal, assert_equal
@@ -19,17 +18,16 @@ import tiny
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
 import modeling
-import optimization
 
 CONFIG = modeling.BertConfig(vocab_size=7, hidden_size=4, num_hidden_layers=2, num_attention_heads=2,
                              intermediate_size=6, max_position_embeddings=5, type_vocab_size=2)
 
 
-def random_weights(config=CONFIG, **head):
+def random_weights():
     """Returns random arrays for the variables of a model, {published name: array}."""
     generator = np.random.RandomState(0)
-    shapes = {**modeling.variable_shapes(config), **head}
-    return {name: generator.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    return {name: generator.standard_normal(shape).astype(np.float32)
+            for name, shape in modeling.variable_shapes(CONFIG).items()}
 
 
 def shapes_of(arrays):
@@ -213,53 +211,12 @@ def test_values_that_are_not_finite_are_refused(tmp_path, kind, value):
 # --- The `checkpoint` file ----------------------------------------------------------------------------------
 
 
-def write_steps(directory, steps):
-    """Writes checkpoints model.ckpt-<step> that contain their step, and the file `checkpoint`.
-
-    Returns the prefixes.
-    """
-    prefixes = [write_tensorflow(directory / f"model.ckpt-{step}", {"global_step": np.int64(step)})
-                for step in steps]
-    tf.train.update_checkpoint_state(str(directory), prefixes[-1], prefixes)
-    return prefixes
-
-
-def test_checkpoints_are_listed_oldest_first_without_those_that_are_gone(tmp_path):
-    prefixes = write_steps(tmp_path, [5, 10, 15])
-    assert checkpoint_formats.all_checkpoints(str(tmp_path)) == prefixes
-    os.remove(prefixes[0] + ".index")
-    assert checkpoint_formats.all_checkpoints(str(tmp_path)) == prefixes[1:]
-    assert checkpoint_formats.latest_checkpoint(str(tmp_path)) == prefixes[-1]
-
-
 def test_a_directory_without_a_checkpoint_file_has_none(tmp_path):
     assert checkpoint_formats.latest_checkpoint(str(tmp_path)) is None
     assert checkpoint_formats.latest_checkpoint(str(tmp_path / "missing")) is None
     assert checkpoint_formats.all_checkpoints(str(tmp_path)) == []
     (tmp_path / "checkpoint").mkdir()
     assert checkpoint_formats.all_checkpoints(str(tmp_path)) == []
-
-
-def test_a_directory_from_windows_is_read_as_a_moved_one(tmp_path):
-    prefixes = write_steps(tmp_path, [5, 10])
-    for place, ending, line_end in itertools.product(
-            ("C:\\Users\\x\\out\\", "..\\out\\"),
-            ("", ".index", ".meta", ".data-00000-of-00001"), ("\n", "\r\n")):
-        names = [f"{place}model.ckpt-{step}{ending}".replace("\\", "\\\\") for step in (10, 5, 10)]
-        fields = ["model_checkpoint_path", *["all_model_checkpoint_paths"] * 2]
-        (tmp_path / "checkpoint").write_bytes("".join(
-            f'{field}: "{name}"{line_end}' for field, name in zip(fields, names)).encode())
-        assert checkpoint_formats.all_checkpoints(str(tmp_path)) == prefixes
-    os.remove(prefixes[1] + ".index")
-    with pytest.raises(FileNotFoundError, match=r"names model\.ckpt-10, but the directory contains no "):
-        checkpoint_formats.all_checkpoints(str(tmp_path))
-
-
-def test_the_named_checkpoint_is_used_although_the_list_goes_on(tmp_path):
-    prefixes = write_steps(tmp_path, [5, 10])
-    text = (tmp_path / "checkpoint").read_text()
-    (tmp_path / "checkpoint").write_text(text.replace("model.ckpt-10", "model.ckpt-5", 1))
-    assert checkpoint_formats.latest_checkpoint(str(tmp_path)) == prefixes[0]
 
 
 def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
@@ -398,19 +355,6 @@ def test_a_model_of_other_shapes_does_not_start(tmp_path, graph):
     variable = tf.get_variable("bert/a", [4])
     with pytest.raises(ValueError, match=r"bert/a: the checkpoint has \[3\], the model \[4\]"):
         checkpoint_formats.create_init_fn(tmp_path / "model.ckpt", [variable])
-
-
-def test_training_resumes_from_a_tf1_checkpoint_with_reference_variables_and_adam_slots(tmp_path, session):
-    recording, generator = Recording("relu"), np.random.RandomState(1)
-    weights = recording.group("var")
-    slots = {f"{name}/{slot}": scale * generator.random_sample(values.shape).astype(np.float32)
-             for name, values in weights.items() for slot, scale in (("adam_m", 0.01), ("adam_v", 1e-4))}
-    saved = {**weights, **slots, "global_step": np.int64(7)}
-    prefix = write_tensorflow(tmp_path / "model.ckpt-7", saved)
-    _, loss = recording.build_loss(recording.build_model())
-    optimization.create_optimizer(loss, use_tpu=False, **recording.optimizer)
-    tf.train.Saver().restore(session, prefix)
-    assert_equal(session.run({variable.op.name: variable for variable in tf.global_variables()}), saved)
 
 
 # --- Hugging Face's vectors on real text --------------------------------------------------------------------
