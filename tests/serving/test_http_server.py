@@ -13,7 +13,6 @@ from helpers import wait_until
 from http_clients import JSON, Held, running
 from model_directories import TAGS, linear, write, write_classifier
 import pytest
-import tiny
 
 from bertlib import serving
 
@@ -66,21 +65,6 @@ def test_one_input_has_one_answer_and_a_list_has_a_list(server, predictor):
     status, found = server.ask(questions)
     assert status == 200 and [answer["label"] for answer in found] == [
         predictor(**question)["label"] for question in questions]
-
-
-def test_concurrent_requests_get_their_own_answers_in_shared_batches(predictor):
-    texts = [" ".join(tiny.WORDS[start:start + length]) for start in range(5) for length in range(1, 6)]
-    held = Held(predictor, is_open=False)
-    with running(held) as server, concurrent.futures.ThreadPoolExecutor(len(texts)) as pool:
-        futures = [pool.submit(server.ask, {"text_a": text}) for text in texts]
-        wait_until(lambda: held.batches)
-        time.sleep(0.3)
-        held.go.set()
-        for text, future in zip(texts, futures):
-            status, found = future.result()
-            assert status == 200
-            assert found["probabilities"] == pytest.approx(predictor(text)["probabilities"], abs=2e-6)
-    assert sum(held.batches) == len(texts) and max(held.batches) <= 8 and len(held.batches) < len(texts) / 2
 
 
 def test_a_tagger(tiny_model, tmp_path):
