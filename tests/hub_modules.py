@@ -47,35 +47,43 @@ def _signature(*sides):
         for tensors in sides))
 
 
-def write(model, directory, config=None, tokenization_info=True, do_lower_case=True, length=None, alter=None,
-          seed=1):
-    """Writes a BERT with the variants {} and {"train"}; returns its directory.
+def bert(model, is_training, config=None, tokenization_info=True, do_lower_case=True, length=None,
+         alter=None):
+    """Builds a BERT in the default graph; returns {signature: (inputs, outputs)}.
 
     Args:
-      model: a `tiny.Model`. The module has its weights.
+      model: a `tiny.Model`.
+      is_training: whether the model has dropout.
       config: path of another configuration.
       tokenization_info: whether the module has the signature "tokenization_info" in addition to "tokens".
       do_lower_case: value in the signature "tokenization_info".
       length: length of the sequences; None for any length.
       alter: function of the dict of outputs that returns the changed dict.
-      seed: seed of random numbers.
     """
     config = modeling.BertConfig.from_dict(json.loads((config or model.config).read_text()))
+    ids, mask, segments = (tf.placeholder(tf.int32, [None, length]) for _ in range(3))
+    built = modeling.BertModel(config, is_training, ids, mask, segments)
+    outputs = {"pooled_output": built.get_pooled_output(), "sequence_output": built.get_sequence_output()}
+    signatures = {"tokens": ({"input_ids": ids, "input_mask": mask, "segment_ids": segments},
+                             alter(outputs) if alter else outputs)}
+    if tokenization_info:
+        vocab_file = tf.constant(str(model.vocab))
+        tf.add_to_collection(tf.GraphKeys.ASSET_FILEPATHS, vocab_file)
+        signatures["tokenization_info"] = ({}, {"vocab_file": vocab_file,
+                                                "do_lower_case": tf.constant(do_lower_case)})
+    return signatures
 
-    def build(tags):
-        ids, mask, segments = (tf.placeholder(tf.int32, [None, length]) for _ in range(3))
-        bert = modeling.BertModel(config, "train" in tags, ids, mask, segments)
-        outputs = {"pooled_output": bert.get_pooled_output(), "sequence_output": bert.get_sequence_output()}
-        signatures = {"tokens": ({"input_ids": ids, "input_mask": mask, "segment_ids": segments},
-                                 alter(outputs) if alter else outputs)}
-        if tokenization_info:
-            vocab_file = tf.constant(str(model.vocab))
-            tf.add_to_collection(tf.GraphKeys.ASSET_FILEPATHS, vocab_file)
-            signatures["tokenization_info"] = ({}, {"vocab_file": vocab_file,
-                                                    "do_lower_case": tf.constant(do_lower_case)})
-        return signatures
 
-    return write_graphs(directory, build, model.weights, seed=seed)
+def write(model, directory, seed=1, **options):
+    """Writes a BERT with the variants {} and {"train"}; returns its directory.
+
+    Args:
+      model: a `tiny.Model`. The module has its weights.
+      seed: seed of random numbers.
+      options: arguments of `bert`.
+    """
+    return write_graphs(directory, lambda tags: bert(model, "train" in tags, **options), model.weights,
+                        seed=seed)
 
 
 def inputs(batch=3, length=tiny.SEQ_LENGTH):

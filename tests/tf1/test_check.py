@@ -236,10 +236,11 @@ def check(path, capsys):
     return code, capsys.readouterr().out.splitlines()
 
 
-def report(text, tmp_path, capsys, name="script.py"):
+def report(text, tmp_path, capsys):
     """Returns the lines of the report on one file, without the name of the file and without the summary."""
-    (tmp_path / name).write_text(text, encoding="utf-8")
-    return [line.partition(f"{name}:")[2] for line in check(tmp_path / name, capsys)[1][:-1]]
+    path = tmp_path / "script.py"
+    path.write_text(text, encoding="utf-8")
+    return [line.partition("script.py:")[2] for line in check(path, capsys)[1][:-1]]
 
 
 @pytest.mark.parametrize("text, message", [

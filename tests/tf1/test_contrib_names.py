@@ -234,11 +234,6 @@ def test_scopes_of_tf_slim_are_ours():
     assert slim.scope() == {} and framework.has_arg_scope(slim.layers.conv2d)
 
 
-def test_the_batch_normalization_that_tf_slim_uses_is_found():
-    from tensorflow.python.layers import normalization
-    assert normalization.BatchNormalization is tf.layers.BatchNormalization
-
-
 # --- Tables ------------------------------------------------------------------------------------------------
 
 
@@ -327,14 +322,6 @@ def test_penalties_of_weights():
     assert_allclose(run(build), [abs(weights).sum() / 2 + squares / 8, squares + 9, 3], rtol=1e-5)
 
 
-def test_batches_that_are_padded_and_whole():
-    def build():
-        data = tf.data.Dataset.range(1, 4).map(lambda size: tf.fill([size], size)).apply(
-            tf.contrib.data.padded_batch_and_drop_remainder(2, [None]))
-        return tf.data.make_one_shot_iterator(data).get_next()
-    assert run(build).tolist() == [[1, 0], [2, 2]]
-
-
 def test_strategies():
     distribute = tf.contrib.distribute
     for strategy in (distribute.CollectiveAllReduceStrategy(num_gpus_per_worker=0),
@@ -354,18 +341,6 @@ def test_a_strategy_takes_the_first_devices(monkeypatch, count):
     assert tf.contrib.distribute.MirroredStrategy(**{count: 2}) == ["/gpu:0", "/gpu:1"]
     assert tf.contrib.distribute.MirroredStrategy(**{count: 0}) == ["/cpu:0"]
     assert tf.contrib.distribute.MirroredStrategy() is None
-
-
-@pytest.mark.parametrize("name", [
-    "autograph.to_graph", "data.AUTOTUNE", "eager.GradientTape", "framework.sort", "framework.is_tensor",
-    "framework.get_or_create_global_step", "learn.ModeKeys.INFER", "rnn.GRUCell", "staging.StagingArea",
-    "tfprof.model_analyzer.TRAINABLE_VARS_PARAMS_STAT_OPTIONS", "tpu.bfloat16_scope",
-    "training.checkpoints_iterator", "util.constant_value", "util.make_tensor_proto"])
-def test_names_that_tensorflow_has_elsewhere(name):
-    found = tf.contrib
-    for part in name.split("."):
-        found = getattr(found, part)
-    assert found is not None
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.float32])

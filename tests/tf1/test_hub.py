@@ -5,6 +5,7 @@ import hashlib
 import shutil
 import sys
 
+from graphs import run
 from helpers import evaluate
 import hub_modules
 import numpy as np
@@ -169,13 +170,7 @@ def test_what_it_draws_depends_on_the_seed_and_the_step_only(tmp_path):
     path = str(hub_modules.write_graphs(tmp_path / "module", drawing, variants=((),)))
 
     def draw(seed, step, times=1):
-        with tf.Graph().as_default(), tf.Session() as session:
-            tf.set_random_seed(seed)
-            assignment = tf.train.get_or_create_global_step().assign(step)
-            fetched = hub.Module(path)(20000, as_dict=True)
-            session.run([tf.global_variables_initializer()])
-            session.run(assignment)
-            return [session.run(fetched) for _ in range(times)][-1]
+        return run(lambda: hub.Module(path)(20000, as_dict=True), step, seed, times)
 
     first, again, other_step, other_seed = draw(1, 5), draw(1, 5, times=2), draw(1, 6), draw(2, 5)
     for name, values in first.items():
@@ -216,17 +211,11 @@ def model_fn_of(model):
     """Returns a module_fn as in a fork: BERT with its tokenizer, and a variant for each value of is_training.
     """
     def module_fn(is_training):
-        ids, mask, segments = (tf.placeholder(tf.int32, [None, None]) for _ in range(3))
-        config = modeling.BertConfig.from_dict(tiny.CONFIG)
-        bert = modeling.BertModel(config, is_training, ids, mask, segments)
-        vocab_file = tf.constant(str(model.vocab))
-        tf.add_to_collection(tf.GraphKeys.ASSET_FILEPATHS, vocab_file)
         tf.add_to_collection("of no module", object())
-        hub.add_signature("tokens", dict(input_ids=ids, input_mask=mask, segment_ids=segments),
-                          dict(pooled_output=bert.get_pooled_output(),
-                               sequence_output=bert.get_sequence_output()))
-        hub.add_signature(inputs=ids, outputs=tf.one_hot(ids, 5))
-        hub.add_signature("tokenization_info", outputs=dict(vocab_file=vocab_file))
+        for name, (inputs, outputs) in hub_modules.bert(model, is_training).items():
+            hub.add_signature(name, inputs, outputs)
+            if name == "tokens":
+                hub.add_signature(inputs=inputs["input_ids"], outputs=tf.one_hot(inputs["input_ids"], 5))
     return module_fn
 
 

@@ -12,6 +12,7 @@ import operator
 import time
 
 from graphs import names, normal, run
+from helpers import read_batches
 import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal
 import pytest
@@ -112,11 +113,9 @@ def test_dropout_refuses_what_is_no_probability(graph, arguments):
 
 def elements(build, seed=1):
     """Calls build() in a new graph, and returns all elements of its dataset."""
-    with tf.Graph().as_default(), tf.Session() as session:
+    with tf.Graph().as_default():
         tf.set_random_seed(seed)
-        iterator = tf.data.make_initializable_iterator(build().batch(1000))
-        session.run(iterator.initializer)
-        return session.run(iterator.get_next()).tolist()
+        return read_batches(build().batch(1000))[0].tolist()
 
 
 SHUFFLES = {"shuffle": lambda data: data.shuffle(30).repeat(3),
@@ -172,6 +171,8 @@ def test_parallel_interleave_is_never_sloppy(name):
 
 @pytest.mark.parametrize("transform, expected", [
     (lambda: tf.contrib.data.batch_and_drop_remainder(2), [[0, 1], [2, 3]]),
+    (lambda: lambda data: data.map(lambda x: x[tf.newaxis]).apply(
+        tf.contrib.data.padded_batch_and_drop_remainder(2, [2])), [[[0, 0], [1, 0]], [[2, 0], [3, 0]]]),
     (lambda: tf.contrib.data.map_and_batch(lambda x: x * 10, 2, drop_remainder=True), [[0, 10], [20, 30]]),
     (lambda: tf.data.experimental.map_and_batch(lambda x: x + 1, 5), [[1, 2, 3, 4, 5]])])
 def test_batching_transformations(transform, expected):
@@ -343,75 +344,46 @@ def test_optimize_loss_refuses(options, message):
         optimize(**options)
 
 
-# --- contrib.crf, by counting all sequences ---------------------------------------------------------------
+# --- contrib.crf ------------------------------------------------------------------------------------------
 
-B, T, N = 3, 4, 3
-
-
-class Sequences(object):
-    """All possible sequences of tags of each example, with their scores."""
-
-    def __init__(self, lengths, positions=T):
-        self.inputs, self.transitions = normal(B, positions, N), normal(N, N)
-        self.tags = np.random.RandomState(1).randint(N, size=[B, positions])
-        self.lengths = np.array(lengths)
-        self.scores = [{tags: self.score(row, tags) for tags in itertools.product(range(N), repeat=length)}
-                       for row, length in enumerate(lengths)]
-        self.own = [tuple(tags[:length]) for tags, length in zip(self.tags, lengths)]
-
-    def score(self, row, tags):
-        return (sum(float(self.inputs[row, place, tag]) for place, tag in enumerate(tags))
-                + sum(float(self.transitions[pair]) for pair in zip(tags, tags[1:])))
-
-    def log_norms(self):
-        return [np.log(sum(np.exp(score) for score in scores.values())) for scores in self.scores]
+N = 3
 
 
-CASES = {"lengths": Sequences([1, 2, 4]), "full": Sequences([4, 3, 4]),
-         "one_position": Sequences([1, 1, 1], positions=1)}
-
-
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_crf_is_what_counting_all_sequences_gives(case):
+@pytest.mark.parametrize("lengths, positions, is_open", [
+    ([1, 2, 4], 4, True), ([1, 3, 4], 4, False), ([1, 1, 1], 1, False)], ids=["open", "known", "one"])
+def test_functions_of_crf_agree(lengths, positions, is_open):
+    """tests/tasks/test_tagging.py compares the likelihood and the best tags with all sequences of tags."""
     crf = tf.contrib.crf
+    scores, transitions = normal(3, positions, N), normal(N, N)
+    own = np.random.RandomState(1).randint(N, size=[3, positions])
 
     def build():
-        # In one case, the shapes are unknown, and the transitions are a variable that the function makes.
-        is_open = case is CASES["lengths"]
-        inputs = tf.placeholder_with_default(case.inputs, [None, None, N]) if is_open else tf.constant(
-            case.inputs)
-        given = None if is_open else tf.constant(case.transitions)
-        likelihood, transitions = crf.crf_log_likelihood(
-            inputs, case.tags.astype(np.int64 if is_open else np.int32), case.lengths, given)
-        assert transitions is given or names(tf.trainable_variables()) == ["transitions"]
-        return (likelihood, crf.crf_log_norm(inputs, case.lengths, transitions),
-                crf.crf_sequence_score(inputs, tf.constant(case.tags), case.lengths, transitions),
-                crf.crf_unary_score(tf.constant(case.tags), case.lengths, inputs)
-                + crf.crf_binary_score(tf.constant(case.tags), case.lengths, transitions),
-                *crf.crf_decode(inputs, transitions, tf.constant(case.lengths, tf.int64)))
-    likelihood, log_norm, score, parts, tags, best = run(build, values={"transitions": case.transitions})
-    own = [scores[tags] for scores, tags in zip(case.scores, case.own)]
-    assert_allclose(log_norm, case.log_norms(), rtol=1e-5)
-    assert_allclose(likelihood, np.subtract(own, case.log_norms()), rtol=1e-4)
-    assert_allclose([score, parts], [own, own], rtol=1e-4)
-    assert_allclose(best, [max(scores.values()) for scores in case.scores], rtol=1e-5)
-    for row, (scores, length) in enumerate(zip(case.scores, case.lengths)):
-        expected = max(scores, key=scores.get)
-        assert tuple(tags[row]) == expected + (0,) * (case.inputs.shape[1] - length)
-        path, score = crf.viterbi_decode(case.inputs[row, :length], case.transitions)
-        assert tuple(path) == expected
-        assert_allclose(score, scores[expected], rtol=1e-5)
+        # If the case is open, the shapes are unknown, and the function makes the variable of the transitions.
+        inputs = tf.placeholder_with_default(scores, [None, None, N]) if is_open else tf.constant(scores)
+        likelihood, used = crf.crf_log_likelihood(inputs, own.astype(np.int64 if is_open else np.int32),
+                                                  lengths, None if is_open else tf.constant(transitions))
+        assert names(tf.trainable_variables()) == ["transitions"] * is_open
+        tags, best = crf.crf_decode(inputs, used, tf.constant(lengths, tf.int64))
+        parts = [crf.crf_unary_score(tags, lengths, inputs), crf.crf_binary_score(tags, lengths, used)]
+        return (likelihood, crf.crf_sequence_score(inputs, tf.constant(own), lengths, used),
+                crf.crf_log_norm(inputs, lengths, used), tags, best, sum(parts))
+    likelihood, score, log_norm, tags, best, parts = run(build, values={"transitions": transitions})
+    assert_allclose(likelihood, score - log_norm, rtol=1e-4)
+    assert_allclose([score[0], log_norm[0]], [scores[0, 0, own[0, 0]], np.log(np.exp(scores[0, 0]).sum())],
+                    rtol=1e-5)  # the first sequence has one position
+    assert_allclose(best, parts, rtol=1e-5)
+    for row, length in enumerate(lengths):
+        path, score = crf.viterbi_decode(scores[row, :length], transitions)
+        assert tags[row].tolist() == path + [0] * (positions - length)
+        assert_allclose(score, best[row], rtol=1e-5)
 
 
 def test_a_sequence_without_positions_has_the_norm_one():
-    case = Sequences([0, 1, 4])
-
     def build():
-        inputs = tf.constant(case.inputs)
-        log_norm = tf.contrib.crf.crf_log_norm(inputs, case.lengths, tf.constant(case.transitions))
+        inputs = tf.constant(normal(2, 4, N))
+        log_norm = tf.contrib.crf.crf_log_norm(inputs, [0, 4], tf.constant(normal(N, N)))
         return log_norm, tf.gradients(log_norm, inputs)[0]
     found, gradient = run(build)
-    assert_allclose(found, case.log_norms(), rtol=1e-5)
     assert found[0] == 0 and np.isfinite(gradient).all() and not gradient[0].any()
 
 
@@ -463,14 +435,3 @@ def test_a_missing_name_of_contrib_says_what_to_use(module):
 def test_a_missing_name_is_an_attribute_error(name, message):
     with pytest.raises(AttributeError, match=message):
         operator.attrgetter(name)(tf)
-
-
-def test_programs_that_bypass_tf_find_the_same():
-    from tensorflow.contrib import crf, tpu
-    from tensorflow.contrib.compiler.jit import experimental_jit_scope  # noqa: F401
-    from tensorflow.contrib.layers.python.layers import initializers, layer_norm
-    from tensorflow.python.estimator import run_config
-    from tensorflow.python.estimator.estimator import Estimator
-    assert crf is tf.contrib.crf and tpu is tf.contrib.tpu and layer_norm is layers.layer_norm
-    assert initializers.xavier_initializer is layers.xavier_initializer
-    assert (Estimator, run_config.RunConfig) == (tf.estimator.Estimator, tf.estimator.RunConfig)

@@ -232,12 +232,19 @@ from tensorflow.python.ops import array_ops, control_flow_ops; array_ops.stack; 
 from tf1.train import AdamOptimizer
 from tf1.keras.layers import Dense
 import tf1.compat.v1 as v; v.estimator.Estimator
+from tensorflow.contrib.compiler.jit import experimental_jit_scope
+from tensorflow.contrib import crf, tpu; assert (crf, tpu) == (tf1.contrib.crf, tf1.contrib.tpu)
+from tensorflow.contrib.layers.python.layers import layer_norm as f; assert f is tf1.contrib.layers.layer_norm
+from tensorflow.contrib.layers.python.layers import initializers; initializers.xavier_initializer
+from tensorflow.python.estimator.estimator import Estimator as e; assert e is tf1.estimator.Estimator
+from tensorflow.python.estimator import run_config; run_config.RunConfig
+from tensorflow.python.layers import normalization; normalization.BatchNormalization
 """
 
 
 @pytest.mark.parametrize("statement", MODULES_OF_TENSORFLOW_1.strip().split("\n"))
 def test_a_module_of_tensorflow_1_is_found(statement):
-    exec(statement, {})
+    exec(statement, {"tf1": tf1})
 
 
 @pytest.mark.parametrize("statement, message", [

@@ -4,6 +4,7 @@ import types
 
 from absl import logging
 from graphs import normal
+from helpers import evaluate
 import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal
 import pytest
@@ -51,60 +52,30 @@ def test_ops_after_a_decoding_are_numbered_as_in_tensorflow_1():
 # --- tf.contrib.graph_editor -----------------------------------------------------------------------------
 
 
-def layers(x, count):
-    """Returns the outputs of `count` dense layers with dropout.
-
-    Each layer has the output of the previous one.
-    """
-    found = []
-    for _ in range(count):
-        x = tf.nn.dropout(tf.layers.dense(x, 8, tf.tanh), 0.5)
-        found.append(x)
-    return found
-
-
-def recomputed_gradients(loss, variables, checkpoint):
-    """Returns gradients for which a program recomputes the layers before a checkpoint, with graph_editor.
-
-    The program copies the ops before the checkpoint. The copies wait for the gradients of the ops after the
-    checkpoint.
-    """
-    ge = tf.contrib.graph_editor
-    forward = ge.get_forward_walk_ops([variable.op for variable in variables],
-                                      within_ops=ge.get_backward_walk_ops(loss.op))
-    forward = [op for op in forward if op.inputs and op.type != "ReadVariableOp"]
-    cut = tf.stop_gradient(checkpoint)
-
-    def copied(seed, stops):
-        ops = [op for op in ge.get_backward_walk_ops(seed, stop_at_ts=stops) if op in forward]
-        view, info = ge.copy_with_input_replacements(ge.sgv(ops), {})
-        assert len(view.ops) == len(ops) and info.transformed(seed) is info._transformed_ops[seed]
-        return info
-
-    behind = copied(loss.op, [checkpoint])
-    assert ge.reroute_ts([cut], [checkpoint], can_modify=behind._transformed_ops.values()) == 1
-    from_end = tf.gradients(behind.transformed(loss.op)._outputs[0], [cut, *variables])
-    before = copied(checkpoint.op, [])
-    for op in before._transformed_ops.values():
-        ge.add_control_inputs(op, [from_end[0].op])
-    from_cut = tf.gradients(before.transformed(checkpoint), variables, grad_ys=from_end[0])
-    return [first if second is None else second if first is None else first + second
-            for first, second in zip(from_end[1:], from_cut)], before
-
-
 def test_a_program_recomputes_by_editing_the_graph():
+    """Programs copy the ops before a tensor. The copies wait for a gradient, and their results replace it."""
+    ge = tf.contrib.graph_editor
     with tf.Graph().as_default(), tf.Session() as session:
         tf.train.get_or_create_global_step()
         x = tf.placeholder_with_default(normal(5, 8), [None, 8])
-        outputs = layers(x, 4)
-        loss, variables = tf.reduce_sum(outputs[-1] ** 2), tf.trainable_variables()
-        found, before = recomputed_gradients(loss, variables, outputs[1])
-        # The layers before the checkpoint exist twice, and the copies wait.
-        assert sum(op.type == "Tanh" for op in before._transformed_ops) == 2
+        first = tf.nn.dropout(tf.layers.dense(x, 8, tf.tanh), 0.5)
+        loss = tf.reduce_sum(tf.layers.dense(first, 8, tf.tanh) ** 2)
+        forward = ge.get_forward_walk_ops([variable.op for variable in tf.trainable_variables()],
+                                          within_ops=ge.get_backward_walk_ops(loss.op))
+        copied = [op for op in ge.get_backward_walk_ops(loss.op, stop_at_ts=[first])
+                  if op in forward and op.inputs and op.type != "ReadVariableOp"]
+        view, info = ge.copy_with_input_replacements(ge.sgv(copied), {})
+        again = info.transformed(loss)
+        assert len(view.ops) == len(copied) and info.transformed(loss.op) is again.op is not loss.op
+        cut = tf.stop_gradient(first)
+        assert ge.reroute_ts([cut], [first], can_modify=info._transformed_ops.values()) == 1
+        ge.add_control_inputs(again.op, [x.op])
+        assert again.op.control_inputs == [x.op] and tf.gradients(again, first) == [None]
         session.run(tf.global_variables_initializer())
-        for recomputed, plain in zip(*session.run([found, tf.gradients(loss, variables)])):
-            assert np.abs(plain).max() > 0
-            assert_allclose(recomputed, plain, rtol=1e-5, atol=1e-7)
+        pairs = [(again, loss), (tf.gradients(again, cut)[0], tf.gradients(loss, first)[0])]
+        for ours, theirs in session.run(pairs):
+            assert np.abs(theirs).max() > 0
+            assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
 
 
 def test_ops_and_tensors_are_chosen_by_name_and_place():
@@ -126,6 +97,14 @@ def test_ops_and_tensors_are_chosen_by_name_and_place():
 # --- Options of sessions ---------------------------------------------------------------------------------
 
 
+def options_of_session(asked, kind=tf.Session):
+    """Returns the `tf.ConfigProto` that a session uses if a script asks for another one."""
+    with tf.Graph().as_default():
+        session = kind(config=asked)
+        session.close()
+        return session._config
+
+
 def test_a_session_has_no_more_threads_than_are_of_use(monkeypatch):
     messages = []
 
@@ -136,29 +115,22 @@ def test_a_session_has_no_more_threads_than_are_of_use(monkeypatch):
     asked = tf.ConfigProto(intra_op_parallelism_threads=1024, inter_op_parallelism_threads=1000,
                            allow_soft_placement=True)
     for kind in (tf.Session, tf.InteractiveSession):
-        with tf.Graph().as_default():
-            session = kind(config=asked)
-            used = session._config
-            session.close()
+        used = options_of_session(asked, kind)
         assert 0 < used.intra_op_parallelism_threads <= 64 and 0 < used.inter_op_parallelism_threads <= 64
         assert used.allow_soft_placement and asked.intra_op_parallelism_threads == 1024
     assert messages[0].startswith("tf.ConfigProto(intra_op_parallelism_threads=1024, inter_op_parallelism_th")
-    small = tf.ConfigProto(intra_op_parallelism_threads=3)
-    with tf.Graph().as_default(), tf.Session(config=small) as session:
-        assert session._config.intra_op_parallelism_threads == 3 and len(messages) == 2
+    used = options_of_session(tf.ConfigProto(intra_op_parallelism_threads=3))
+    assert used.intra_op_parallelism_threads == 3 and len(messages) == 2
 
 
 @pytest.mark.parametrize("listed, used", [("0,1", ""), ("0", "0"), ("11", "11")])
 def test_a_replica_uses_its_own_gpu_where_a_script_names_it_by_the_local_rank(listed, used, monkeypatch):
-    monkeypatch.setattr(replica_group, "_group", types.SimpleNamespace(local_index=1))
     asked = tf.ConfigProto(gpu_options=tf.GPUOptions(visible_device_list=listed, allow_growth=True))
-    with tf.Graph().as_default(), tf.Session(config=asked) as session:
-        found = session._config.gpu_options
-    assert found.visible_device_list == used and found.allow_growth
+    for group, expected in ((types.SimpleNamespace(local_index=1), used), (None, listed)):
+        monkeypatch.setattr(replica_group, "_group", group)
+        found = options_of_session(asked).gpu_options
+        assert found.visible_device_list == expected and found.allow_growth
     assert asked.gpu_options.visible_device_list == listed
-    monkeypatch.setattr(replica_group, "_group", None)
-    with tf.Graph().as_default(), tf.Session(config=asked) as session:
-        assert session._config.gpu_options.visible_device_list == listed
 
 
 @pytest.mark.parametrize("listed, shown", [("0,1", ["a", "b"]), ("", None), ("2", None), ("one", None)])
@@ -166,9 +138,8 @@ def test_the_context_sees_the_gpus_of_the_session(listed, shown, monkeypatch):
     calls = []
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a", "b"])
     monkeypatch.setattr(tf.config, "set_visible_devices", lambda devices, kind: calls.append((devices, kind)))
-    options = tf.GPUOptions(visible_device_list=listed)
-    with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(gpu_options=options)):
-        assert calls == ([] if shown is None else [(shown, "GPU")])
+    options_of_session(tf.ConfigProto(gpu_options=tf.GPUOptions(visible_device_list=listed)))
+    assert calls == ([] if shown is None else [(shown, "GPU")])
 
 
 # --- Weights of metrics ----------------------------------------------------------------------------------
@@ -177,16 +148,14 @@ LABELS = np.array([[0, 1, 2], [1, 1, 2]])
 PREDICTED = np.array([[0, 1, 1], [1, 2, 2]])
 
 
-def matrix(weights, shape=(None, 3)):
+def matrix(weights):
     """Returns the confusion matrix of LABELS and PREDICTED, by a TensorFlow function that forks import."""
     from tensorflow.python.ops.metrics_impl import _streaming_confusion_matrix  # like forks
 
-    with tf.Graph().as_default(), tf.Session() as session:
-        labels, predicted = (tf.placeholder_with_default(values, shape) for values in (LABELS, PREDICTED))
+    with tf.Graph().as_default():
+        labels, predicted = (tf.placeholder_with_default(values, [None, 3]) for values in (LABELS, PREDICTED))
         weights = tf.placeholder_with_default(np.float32(weights), [None] * np.ndim(weights))
-        update = _streaming_confusion_matrix(labels, predicted, 3, weights)[1]
-        session.run(tf.local_variables_initializer())
-        return session.run(update)
+        return evaluate(_streaming_confusion_matrix(labels, predicted, 3, weights)[1])
 
 
 @pytest.mark.parametrize("weights, for_each", [
