@@ -9,9 +9,9 @@ import functools
 
 from helpers import ancestors
 import pytest
+from replica_threads import Replica
 import tensorflow.compat.v1 as tf
 from tensorflow.python.framework import kernels
-from test_collectives import Group
 
 from bertlib.estimator import estimator_spec, model_graph, run_config
 from bertlib.estimator.step_config import StepConfig
@@ -44,21 +44,19 @@ ON_THE_CPU = {
 SEQ_LENGTH = 16
 
 
-# {name: (head, fields of a training example, totals of a batch)}
+# {name: (head, function that returns the fields of a training example)}
 HEADS = {
-    "classifier": (classification_head.Classifier(2), classifier_data.feature_fields, ()),
-    "weighted": (classification_head.Classifier(3, [0.5, 1.0, 1.5], 0.1), classifier_data.feature_fields,
-                 ()),
-    "multilabel": (classification_head.MultilabelClassifier(2),
-                   functools.partial(
-                       classifier_data.feature_fields, target=text_targets.MultiLabel(["a", "b"])), ()),
+    "classifier": (classification_head.Classifier(2), classifier_data.feature_fields),
+    "weighted": (classification_head.Classifier(3, [0.5, 1.0, 1.5], 0.1), classifier_data.feature_fields),
+    "multilabel": (classification_head.MultilabelClassifier(2), functools.partial(
+        classifier_data.feature_fields, target=text_targets.MultiLabel(["a", "b"]))),
     "regression": (classification_head.Regressor(), functools.partial(
-        classifier_data.feature_fields, target=text_targets.Score()), ()),
-    "squad": (squad_head.Span(), functools.partial(squad_data.feature_fields, is_training=True), ()),
-    "tagger": (tagging_head.Tagger(5), tagging_windows.feature_fields, tagging_head.BATCH_TOTALS),
-    "crf": (tagging_head.Tagger(5, use_crf=True), tagging_windows.feature_fields, tagging_head.BATCH_TOTALS),
+        classifier_data.feature_fields, target=text_targets.Score())),
+    "squad": (squad_head.Span(), functools.partial(squad_data.feature_fields, is_training=True)),
+    "tagger": (tagging_head.Tagger(5), tagging_windows.feature_fields),
+    "crf": (tagging_head.Tagger(5, use_crf=True), tagging_windows.feature_fields),
     "pretraining": (pretraining_head.PretrainingHead(), functools.partial(
-        pretraining_data.feature_fields, max_predictions_per_seq=3), pretraining_head.BATCH_TOTALS),
+        pretraining_data.feature_fields, max_predictions_per_seq=3)),
 }
 
 
@@ -95,7 +93,7 @@ def build(model_fn, fields, totals, mode, step):
     with tf.Graph().as_default() as graph:
         if step.num_replicas > 1:
             tf.add_to_collection(graph_keys.ALL_REDUCE, collectives.AllReduce(
-                Group(), tf.bfloat16 if step.gradient_dtype == "bf16" else None))
+                Replica(1, 3), tf.bfloat16 if step.gradient_dtype == "bf16" else None))
 
         def features_fn():
             features = {field.name: placeholder(field) for field in fields}
@@ -119,11 +117,11 @@ def ops_without_kernel(*arguments):
 
 def arguments_of(name, mode, **settings):
     """Returns the arguments of `build` for a head and the settings of a `StepConfig`."""
-    task_head, fields, totals = HEADS[name]
+    task_head, fields = HEADS[name]
     step = StepConfig(train_batch_size=8, max_seq_length=SEQ_LENGTH, trim_padding=True, **settings)
     config = modeling.BertConfig.from_dict({**tiny.CONFIG, "num_hidden_layers": 1})
     model_fn = head.model_fn_builder(task_head, config, None, 1e-3, 10, 2)
-    return model_fn, fields(SEQ_LENGTH), totals, mode, step
+    return model_fn, fields(SEQ_LENGTH), task_head.batch_totals, mode, step
 
 
 def check(name, mode, **settings):

@@ -1,13 +1,12 @@
 """Runs SavedModels with TensorFlow alone, without this project.
 
-    python plain_tensorflow.py CALLS RESULTS [tensorflow_text]
+    python plain_tensorflow.py CALLS RESULTS
 
 CALLS is a JSON file with a list of [SavedModel, signature, {input: nested lists}]. RESULTS is the JSON file
 to write: for each call, {output: nested lists}, or the message of an error. JSON cannot contain bytes, so the
 bytes of "examples" are encoded as Latin-1 characters.
 """
 
-import importlib
 import json
 import sys
 
@@ -34,8 +33,6 @@ def called(function, inputs):
 
 
 if __name__ == "__main__":
-    for package in sys.argv[3:]:
-        importlib.import_module(package)
     with open(sys.argv[1], encoding="utf-8") as file:
         calls = json.load(file)
     loaded = {path: tf.saved_model.load(path) for path in dict.fromkeys(path for path, _, _ in calls)}

@@ -18,15 +18,7 @@ def config(jobs, kind="worker", index=0):
 # --- Forms of services -----------------------------------------------------------------------------------
 
 TFJOB = '{"chief": ["bert-chief:2222"], "worker": ["bert-worker-0:2222", "bert-worker-1:2222"]}'
-
-
-@pytest.mark.parametrize("kind, index, place, host", [
-    ("chief", 0, 0, "bert-chief"), ("worker", 1, 2, "bert-worker-1")])
-def test_a_tfjob_of_kubernetes(kind, index, place, host):
-    found = read(config(TFJOB, kind, index))
-    assert found.addresses == ("bert-chief:2222", "bert-worker-0:2222", "bert-worker-1:2222")
-    assert (found.index, found.host, found.coordinator) == (place, host, ("bert-chief", 2222))
-    assert not found.is_evaluator
+ADDRESSES = ("bert-chief:2222", "bert-worker-0:2222", "bert-worker-1:2222")
 
 
 def test_the_evaluator_of_a_tfjob():
@@ -36,6 +28,8 @@ def test_the_evaluator_of_a_tfjob():
 
 
 @pytest.mark.parametrize("text, addresses, index", [
+    # A TFJob of Kubernetes.
+    (config(TFJOB, "chief"), ADDRESSES, 0), (config(TFJOB, index=1), ADDRESSES, 2),
     # Vertex AI.
     ('{"cluster": {"chief": ["cmle-0:2222"], "worker": ["cmle-1:2222"]}, "environment": "cloud", "task": '
      '{"type": "worker", "index": 0, "trial": "", "cloud": "ab-ml"}, "job": "{\\"job_args\\": [\\"--a\\"]}"}',
@@ -55,6 +49,7 @@ def test_forms_of_services(text, addresses, index):
 
 def test_host_and_port_of_ipv6():
     found = cluster.Cluster(("[fe80::1]:7", "[fe80::2]:8"), 1)
+    assert not found.is_evaluator
     assert (found.host, found.coordinator) == ("fe80::2", ("fe80::1", 7))
 
 

@@ -3,7 +3,6 @@
 tests/commands/test_open_ports.py shows that nothing outside reaches them.
 """
 
-import contextlib
 import json
 import os
 import socket
@@ -205,11 +204,11 @@ def test_the_warning_says_what_is_open_to_whom_and_the_remedy(monkeypatch):
         decide(False)
 
 
-@pytest.mark.parametrize("open_ports, complaint", [
-    (None, None), (True, None), (False, "--open_ports=false: TF_CONFIG names other machines")])
-def test_ports_between_machines_cannot_be_closed(open_ports, complaint, monkeypatch):
+@pytest.mark.parametrize("open_ports", [None, True])
+def test_ports_between_machines_stay_open(open_ports, monkeypatch):
+    """test_open_ports.py has --open_ports=false."""
     monkeypatch.setattr(network_namespace, "Namespace", None)
-    machines, warnings = cluster.Cluster(("a:1", "b:1"), 0), []
-    with contextlib.nullcontext() if complaint is None else pytest.raises(ValueError, match=complaint):
-        with network_namespace.for_replicas(machines, open_ports, [], warnings.append) as namespace:
-            assert namespace is None and warnings == []
+    warnings = []
+    machines = cluster.Cluster(("a:1", "b:1"), 0)
+    with network_namespace.for_replicas(machines, open_ports, [], warnings.append) as namespace:
+        assert namespace is None and warnings == []
