@@ -110,11 +110,11 @@ class ExampleReader(columns.TextReader):
           needs_labels: whether a file without labels is an error.
           known: list of the valid labels; None if they are not known yet.
           find_problem: function that takes a `columns.TextRow` and its label. It returns an error message if
-            the label is unknown, otherwise None; see `label_checker`. By default, all labels are valid.
+            the label is unknown, otherwise None. By default, all labels are valid.
           is_ordered: whether `known` is in the order of multi-hot lists.
 
         Returns:
-          a `ExampleFile`.
+          an `ExampleFile`.
 
         Raises:
           FileNotFoundError, ValueError: the file is missing or has errors. The message names the lines.

@@ -207,7 +207,7 @@ def find(tmp_path, monkeypatch):
         pathlib.Path("task.py").write_text(BASE + textwrap.dedent(text))
         settings = Settings({**FLAGS, "do_predict": True, **flags}, ["task_module", "do_predict", *flags])
         task = classification_task.Classification(settings)
-        task.resolve_source()
+        task.resolve_processor()
         return task
     return find_task
 
@@ -215,7 +215,7 @@ def find(tmp_path, monkeypatch):
 def read(find, text, **flags):
     """Returns (task, examples, whether the test set has labels)."""
     task = find(text, **flags)
-    examples, has_labels = classification_run.read_examples(task.settings, task.source, task.target)
+    examples, has_labels = classification_run.read_examples(task.settings, task.processor, task.target)
     return task, classification_run.draw_examples(task.settings, examples, task.target), has_labels
 
 
@@ -329,7 +329,7 @@ def test_declared_files_of_a_module(find, tmp_path):
     task, examples, is_labelled = read(find, code, data_dir=".", do_eval=True)
     [example] = examples["dev"]
     assert (example.text_a, example.text_b, example.label) == ("who ?", "the man", "yes")
-    assert len(examples["test"]) == 1 and not is_labelled and task.source.metrics == ("f1", "accuracy")
+    assert len(examples["test"]) == 1 and not is_labelled and task.processor.metrics == ("f1", "accuracy")
     (tmp_path / "dev.tsv").write_text("fits\tquestion\tanswer\nmaybe\twho ?\tthe man\n")
     with pytest.raises(ValueError, match=r"^\./dev\.tsv:2: the label 'maybe'"):
         read(find, code, data_dir=".", do_eval=True)

@@ -63,7 +63,7 @@ class ClassificationResults:
                 self.target.separator.join(row.prediction) if self.target.is_multilabel else row.prediction
                 for row in rows]
             self._write_predictions(numbers, answers, suffix)
-            glue_submission_files.write_predictions(self.settings.results_dir, self.task.source, split,
+            glue_submission_files.write_predictions(self.settings.results_dir, self.task.processor, split,
                                                     answers)
             self.task.write_table(f"test_predictions{suffix}", rows, self.target.separator, dialect)
         splits = self.task.splits()
@@ -81,7 +81,7 @@ class ClassificationResults:
         """
         names = self.target.metric_names
         official = ", ".join(f"{names[metric]} {metrics[f'eval_{metric}']:.3f}"
-                             for metric in self.task.source.metrics)
+                             for metric in self.task.processor.metrics)
         self._official.append(f"{split.replace('_', ' ')}: {official}")
         labels, outputs, _ = self.task.arrays(split, predictions)
         more, file_name = self.target.details(labels, outputs), f"{name}.txt"
@@ -130,7 +130,7 @@ class ClassificationResults:
         settings = self.settings
         if settings.data_dir is None:
             return settings.dev_file or settings.train_file
-        names = self.task.source.file_names().get(split, ())
+        names = self.task.processor.file_names().get(split, ())
         return next(filter(files.exists, (os.path.join(settings.data_dir, name) for name in names)), None)
 
 

@@ -26,9 +26,9 @@ class Classification(task.Task):
     A run has the splits "train", "dev" and "test", and may have additional sets, such as "dev_mismatched".
 
     Attributes:
-      source: the `classifier_data.DataProcessor` of the task, or `own_data`, after `resolve`.
+      processor: the `classifier_data.DataProcessor` that reads the examples, after `resolve`.
       module: the `task_module.Module` of --task_module, after `resolve`; None without this flag.
-      own_data: the `own_data.OwnData`, after `resolve`; None if the examples are not the user's own data.
+      own_data: `processor` if it is an `own_data.OwnData`, otherwise None.
       target: see `text_targets`, after `read`.
       data: {name of a set: list of `InputExample`}, see `classification_run.read_examples`; after `read`.
       features: {split: its `classifier_features.FeatureRecords`}, after `read`.
@@ -38,39 +38,39 @@ class Classification(task.Task):
 
     def __init__(self, settings):
         super().__init__(settings)
-        self.source = self.module = self.own_data = self.target = None
+        self.processor = self.module = self.own_data = self.target = None
         self.features, self._test_has_labels = {}, False
         self._failure = None  # the first error of compute_metrics
 
     @property
     def name(self):
         """The name of the task in the log and in reports."""
-        return self.source.name or self.settings.task_name
+        return self.processor.name or self.settings.task_name
 
     # --- Flags
 
     def resolve(self):
-        self.resolve_source()
+        self.resolve_processor()
         model_config.resolve_model_flags(self.settings)
 
-    def resolve_source(self, suffix=""):
-        """Finds the source of the examples, and resolves the flags that depend on it. `suffix` is the end of
-        the default --output_dir."""
+    def resolve_processor(self, suffix=""):
+        """Finds the processor, and resolves the flags that depend on it. `suffix` is the end of the default
+        --output_dir."""
         settings = self.settings
         classification_run.resolve_task_module(settings)
         if settings.task_module:
-            self.source, self.module = classification_run.load_module(settings, suffix)
+            self.processor, self.module = classification_run.load_module(settings, suffix)
         elif classification_run.uses_own_data(settings):
             from bertlib.tasks.classification import own_data
-            self.source = self.own_data = own_data.OwnData(settings, suffix)
+            self.processor = self.own_data = own_data.OwnData(settings, suffix)
         else:
-            self.source = classification_run.find_known_task(settings, suffix)
-        if settings.is_given("xnli_language") and not isinstance(self.source, XnliProcessor):
+            self.processor = classification_run.find_known_task(settings, suffix)
+        if settings.is_given("xnli_language") and not isinstance(self.processor, XnliProcessor):
             raise ValueError(f"--xnli_language={settings.xnli_language}: this flag is only for the task "
                              "XNLI. Leave the flag out.")
         if not self.own_data:
-            self.target = registry.find_target(self.source.task_type).for_run(
-                settings, self.source.get_labels())
+            self.target = registry.find_target(self.processor.task_type).for_run(
+                settings, self.processor.get_labels())
 
     # --- Files and data
 
@@ -78,13 +78,13 @@ class Classification(task.Task):
         settings = self.settings
         if settings.data_dir is None:
             return split_data.list_files(settings, (*split_data.FILES, "label_file", "label_map"))
-        names = itertools.chain.from_iterable(self.source.file_names().values())
+        names = itertools.chain.from_iterable(self.processor.file_names().values())
         return {"data_dir": [os.path.join(settings.data_dir, name) for name in names]}
 
     @property
     def result_splits(self):
         return [part + suffix for part in ("dev", "test")
-                for suffix in ("", *(f"_{name}" for name in self.source.further_sets))]
+                for suffix in ("", *(f"_{name}" for name in self.processor.further_sets))]
 
     @property
     def feature_files(self):
@@ -127,18 +127,16 @@ class Classification(task.Task):
         names = [*super().result_names(part),
                  *(("test_results.tsv", "test_predictions.tsv") if part == "test" else ())]
         return [*(self._with_suffix(name, split) for name in names),
-                *(file for file, (its_split, _) in self.source.submission.items() if its_split == split)]
+                *(file for file, (its_split, _) in self.processor.submission.items() if its_split == split)]
 
     def read(self):
         settings, own_data = self.settings, self.own_data
         if own_data:
-            examples, self._test_has_labels = own_data.read()
+            own_data.read()
             self.target, self.skipped = own_data.target, own_data.skipped
             self.dialect = next(iter(own_data.dialects.values()))
-        else:
-            examples, self._test_has_labels = classification_run.read_examples(settings, self.source,
-                                                                               self.target)
         target = self.target
+        examples, self._test_has_labels = classification_run.read_examples(settings, self.processor, target)
         self.data = classification_run.draw_examples(settings, examples, target)
         if self.config and any(example.text_b for part in self.data.values() for example in part):
             checks.check_segments(self.config, f"the examples of {settings.task_name} are pairs")
@@ -154,8 +152,7 @@ class Classification(task.Task):
         """Returns the training examples for the baseline of a run without training, as a list of
         `InputExample`. The list is empty if the run has no training data."""
         try:
-            examples = (self.own_data.examples("train") if self.own_data
-                        else self.source.get_train_examples(self.settings.data_dir))
+            examples = self.processor.get_train_examples(self.settings.data_dir)
         except (NotImplementedError, OSError) as error:
             logging.info("Baseline: the training examples cannot be read: %s", error)
             return []
@@ -212,7 +209,7 @@ class Classification(task.Task):
 
     @property
     def shown(self):
-        return {f"eval_{name}": self.target.metric_names[name] for name in self.source.metrics}
+        return {f"eval_{name}": self.target.metric_names[name] for name in self.processor.metrics}
 
     def replaced_splits(self, split):
         # An earlier run may have evaluated additional sets that this run does not have. Their results go.
@@ -282,10 +279,10 @@ class Classification(task.Task):
           split, predictions: see `predict`.
           known: names of the metrics that the head computes.
         """
-        if not hasattr(self.source, "compute_metrics"):
+        if not hasattr(self.processor, "compute_metrics"):
             return {}
         try:
-            found = self.source.compute_metrics(
+            found = self.processor.compute_metrics(
                 [self.target.row_label(example.label) for example in self.data[split]],
                 [self.target.row_answer(row[self.target.output])[0] for row in predictions])
             metrics = {f"eval_{name}": float(value) for name, value in found.items()}

@@ -43,21 +43,20 @@ def test_sets():
             for task, processor in processors.items() for file, (_, size) in processor.submission.items()}
 
 
-def write_predictions(directory, source, split, predictions):
+def write_predictions(directory, processor, split, predictions):
     """Writes the predictions for a set to a file of a GLUE submission. Does nothing if a submission contains
     no file for this set.
 
     Args:
       directory: the directory of the file.
-      source: the processor of the task; its `submission` contains the name of the file. Or an
-        `own_data.OwnData`, which has none.
+      processor: the processor of the task; its `submission` contains the name of the file.
       split: the set, such as "test".
       predictions: list of labels (str) or of scores (float). Scores are clipped to the range of the
         processor.
     """
-    for file, (its_split, _) in source.submission.items():
+    for file, (its_split, _) in processor.submission.items():
         if its_split == split:
-            lowest, highest = source.score_range
+            lowest, highest = processor.score_range
             texts = [value if isinstance(value, str) else f"{min(max(value, lowest), highest):.6f}"
                      for value in predictions]
             lines = [f"{index}\t{text}\n" for index, text in enumerate(texts)]

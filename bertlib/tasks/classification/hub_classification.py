@@ -22,7 +22,7 @@ class HubClassification(Classification):
 
     def resolve(self):
         settings = self.settings
-        self.resolve_source(suffix="_with_tfhub")
+        self.resolve_processor(suffix="_with_tfhub")
         if not settings.bert_hub_module_handle:
             raise ValueError("--bert_hub_module_handle is required. Pass the directory of a hub module.")
         for name, values in _NOT_FOR_MODULES.items():

@@ -11,11 +11,10 @@ from bertlib.tasks import head_labels, split_data
 from bertlib.tasks.classification import classification_run, classifier_data, dev_split, row_examples
 
 
-class OwnData:
-    """The user's own data. Flags name their files, columns and labels, so they need no processor.
+class OwnData(classifier_data.DataProcessor):
+    """The processor of the user's own data. Flags name their files, columns and labels.
 
     Attributes:
-      name, task_type, metrics, further_sets, submission: see `classifier_data.DataProcessor`.
       target: the target of the model, see `text_targets`; after `read`.
       dev_rows: the `dev_split.DevRows` if --dev_fraction takes the development set out of the training file;
         after `read`.
@@ -23,7 +22,7 @@ class OwnData:
       dialects: {split: `tables.Dialect` for its table of predictions}, after `read`.
     """
 
-    name, further_sets, submission = "Own data", (), {}
+    name = "Own data"
 
     def __init__(self, settings, suffix):
         """Resolves the flags of the user's own data. Reads no data.
@@ -54,9 +53,6 @@ class OwnData:
         """Reads and checks the files that the phases need, and determines the labels. Sets --text_column and
         --label_column if they were not given.
 
-        Returns:
-          (examples, whether the test set has labels), see `classification_run.read_examples`.
-
         Raises:
           ValueError, OSError: a file cannot be used, or the labels are unknown.
         """
@@ -75,14 +71,12 @@ class OwnData:
                                   warns=file is next(iter(self._files.values())))
         classification_run.refuse_other_file(settings, "train_file", lambda record: (
             split_data.fingerprint_examples(split_data.draw_examples(
-                settings, "train", self.examples("train"), split_data.row_digest))
+                settings, "train", self.get_train_examples(None), split_data.row_digest))
             == record["train_data"]))
         if settings.do_train and reader.unused:
             logging.warning("--label_map=%s: no file of this run contains the labels %s. Compare their "
                             "spelling with the labels in the files.", settings.label_map,
                             ", ".join(sorted(reader.unused)))
-        return ({split: self.examples(split) for split in split_data.needed(settings)},
-                settings.do_predict and self._files["test"].is_labelled)
 
     def _read_label_map(self):
         """Returns {old label: new label}: the content of --label_map. Without this flag, it is the content
@@ -184,7 +178,7 @@ class OwnData:
 
     # --- The examples
 
-    def examples(self, split):
+    def load_examples(self, data_dir, split, set_type=None):
         """Returns the `InputExample`s of a split, a list. An example without a label has the default label.
 
         Raises:
@@ -201,6 +195,10 @@ class OwnData:
             if row.values is not None:
                 examples[-1].source = classifier_data.SourceRow(row.line, fields_of(row.values))
         return examples
+
+    def get_test_labels(self, data_dir):
+        file = self._files["test"]
+        return [row.label for row in file.rows] if file.is_labelled else None
 
 
 # --- Flags -----------------------------------------------------------------------------------------------
