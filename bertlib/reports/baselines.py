@@ -40,7 +40,7 @@ def compare(target, official, labels, outputs, answers):
     """
     name, constant = _constant_answer(target, labels)
     answers = {name: np.broadcast_to(constant, labels.shape), **answers}
-    functions = target.functions(labels, outputs)
+    functions = target.compare(labels, target.decide(outputs))
     return {"baselines": {name: _evaluate(target, labels, found) for name, found in answers.items()},
             "intervals": intervals.of_metrics({metric: functions[metric] for metric in official},
                                               len(labels))}
@@ -57,9 +57,8 @@ def _constant_answer(target, labels):
 
 def _evaluate(target, labels, answers):
     """Returns {metric: value} of answers, an array like `labels`."""
-    outputs = answers if target.is_score or target.is_multilabel else np.eye(target.size)[answers]
-    values = {name: function(slice(None)) for name, function in target.functions(labels, outputs).items()}
-    return values | target.details(labels, outputs) if target.is_score else values
+    values = {name: function(slice(None)) for name, function in target.compare(labels, answers).items()}
+    return values | target.details(labels, answers) if target.is_score else values
 
 
 def bag_of_words(settings, target, train, splits):

@@ -161,9 +161,10 @@ def test_intervals():
     right = int((outputs.argmax(1) == labels).sum())
     assert found["eval_accuracy"] == pytest.approx(
         [*stats.binomtest(right, 150).proportion_ci(method="wilson")])
-    expected = stats.bootstrap((np.arange(150),), lambda rows: target.functions(labels, outputs)["eval_f1"](
-        rows.astype(int)), vectorized=False, n_resamples=1000, method="percentile",
-        rng=np.random.default_rng(0)).confidence_interval
+    f1 = target.compare(labels, target.decide(outputs))["eval_f1"]
+    expected = stats.bootstrap(
+        (np.arange(150),), lambda rows: f1(rows.astype(int)), vectorized=False, n_resamples=1000,
+        method="percentile", rng=np.random.default_rng(0)).confidence_interval
     assert found["eval_f1"] == pytest.approx([*expected])
     many = np.tile(labels, 20)
     assert not baselines.compare(target, ["eval_f1"], many, np.eye(2)[many], {})["intervals"]

@@ -9,8 +9,6 @@ the metric is 0.
 
 import numpy as np
 
-from bertlib.data.prediction_tables import Scored
-
 
 def divide(numbers, by):
     """Returns `numbers` / `by` in float64, element by element. The quotient is 0 where `by` is 0."""
@@ -39,19 +37,6 @@ def log_losses(probabilities):
 
 
 # --- One class for each text -----------------------------------------------------------------------------
-
-
-def class_matrix(labels, probabilities):
-    """Returns the confusion matrix of the most probable classes; see `confusion_matrix`.
-
-    If two logits differ very little, their probabilities may be rounded to the same number. In this case, the
-    predicted class may differ from the class with the highest logit.
-
-    Args:
-      labels: int [N].
-      probabilities: float32 [N, C].
-    """
-    return confusion_matrix(labels, probabilities.argmax(axis=1), probabilities.shape[1])
 
 
 def confusion_matrix(labels, predicted, size):
@@ -210,7 +195,7 @@ def ranks(values):
     return np.where(np.isnan(values), np.nan, (below + not_above + 1) / 2)
 
 
-# --- Tables of predictions -------------------------------------------------------------------------------
+# --- Metrics of a part of the examples -------------------------------------------------------------------
 
 
 def _of_rows(functions, arguments_of, right, predicted):
@@ -257,18 +242,3 @@ def number_functions(right, predicted):
     """
     return _of_rows({"eval_pearson": pearson, "eval_spearman": spearman}, lambda *numbers: numbers,
                     right, predicted)
-
-
-def scored(functions, right, is_right=None):
-    """Returns the `prediction_tables.Scored` of a table.
-
-    Args:
-      functions: the metrics of the table, see `_of_rows`.
-      right: array with the label of each row.
-      is_right: see `prediction_tables.Scored`.
-    """
-    def points(function):
-        return lambda rows: 100 * function(rows)
-
-    return Scored({name: points(function) for name, function in functions.items()}, is_right, len(right),
-                  "rows")

@@ -6,11 +6,13 @@ all targets have in common.
 
 from collections.abc import Iterable
 import contextlib
+import itertools
 import math
 
 import numpy as np
 
 from bertlib.data import example_encoding, prediction_rows, tables
+from bertlib.data.prediction_tables import Scored
 from bertlib.runs import entries
 from bertlib.tasks.classification import classification_metrics
 from bertlib.tasks.target import Target
@@ -91,21 +93,38 @@ class TextTarget(Target):
         cross-entropy, the squared error, or the mean of the binary cross-entropies."""
         raise NotImplementedError
 
-    def functions(self, labels, outputs):
+    def decide(self, outputs):
+        """Returns the predictions, an array like `labels`: ids of labels, scores, or for each label whether
+        it is predicted."""
+        raise NotImplementedError
+
+    def compare(self, labels, predicted):
         """Returns metrics of a part of the examples as {name of a metric: function}. A function takes an int
-        array with the indices of some examples."""
+        array with the indices of some examples. `predicted` is an array like the result of `decide`."""
         raise NotImplementedError
 
     def metrics(self, labels, outputs, losses):
         """Returns the metrics of an evaluation, {name: number or array}: the mean loss, the values of
-        `functions` for all examples, and others. `losses` is an array with the loss of each example."""
-        functions = self.functions(labels, outputs)
+        `compare` for all examples, and others. `losses` is an array with the loss of each example."""
+        functions = self.compare(labels, self.decide(outputs))
         return {"eval_loss": np.mean(losses, dtype=np.float64),
                 **{name: function(slice(None)) for name, function in functions.items()}}
 
     def details(self, labels, outputs):
         """Returns further metrics, which are not official metrics of the task."""
         raise NotImplementedError
+
+    def read_column(self, table, name):
+        """Returns the column "label" or "prediction" of a `prediction_tables.Table`, an array like
+        `labels`."""
+        raise NotImplementedError
+
+    def score_table(self, table):
+        right, predicted = self.read_column(table, "label"), self.read_column(table, "prediction")
+        is_right = None if self.is_score else (right == predicted).reshape(len(right), -1).all(1).tolist()
+        return Scored({name: lambda rows, function=function: 100 * function(rows)
+                       for name, function in self.compare(right, predicted).items()}, is_right, len(right),
+                      "rows")
 
 
 class SingleLabel(TextTarget):
@@ -132,22 +151,30 @@ class SingleLabel(TextTarget):
             raise ValueError(f"label {label!r} is not one of {', '.join(map(str, self._ids))}") from None
 
     def _chosen(self, prediction):
-        return self.labels[prediction.argmax()]
+        return self.labels[self.decide(prediction)]
 
     def losses(self, labels, outputs):
         return classification_metrics.log_losses(outputs[np.arange(len(labels)), labels]).astype(np.float32)
 
     def metrics(self, labels, outputs, losses):
         return {**super().metrics(labels, outputs, losses),
-                "eval_confusion_matrix": classification_metrics.class_matrix(labels, outputs)}
+                "eval_confusion_matrix": self._confusion_matrix(labels, outputs)}
+
+    def _confusion_matrix(self, labels, outputs):
+        return classification_metrics.confusion_matrix(labels, self.decide(outputs), self.size)
 
     def details(self, labels, outputs):
-        matrix = classification_metrics.class_matrix(labels, outputs)
+        matrix = self._confusion_matrix(labels, outputs)
         return {"labels": classification_metrics.label_scores(self.labels, matrix.diagonal(), matrix.sum(1),
                                                   matrix.sum(0))}
 
-    def functions(self, labels, outputs):
-        return classification_metrics.class_functions(labels, outputs.argmax(axis=1), self.size)
+    def decide(self, outputs):
+        # If two logits differ very little, their probabilities may be rounded to the same number. In this
+        # case, the predicted label may differ from the label with the highest logit.
+        return outputs.argmax(axis=-1)
+
+    def compare(self, labels, predicted):
+        return classification_metrics.class_functions(labels, predicted, self.size)
 
     @property
     def metric_names(self):
@@ -163,11 +190,8 @@ class SingleLabel(TextTarget):
             return f"the F1 of {self.labels[1]}"
         return _mean_of_labels(self.labels) if name == "eval_f1" else None
 
-    def score_table(self, table):
-        right, predicted = table.label_ids("label"), table.label_ids("prediction")
-        return classification_metrics.scored(
-            classification_metrics.class_functions(right, predicted, self.size), right,
-            (right == predicted).tolist())
+    def read_column(self, table, name):
+        return table.label_ids(name)
 
 
 class Score(TextTarget):
@@ -202,8 +226,11 @@ class Score(TextTarget):
     def details(self, labels, outputs):
         return classification_metrics.errors(labels, outputs)
 
-    def functions(self, labels, outputs):
-        return classification_metrics.number_functions(labels, classification_metrics.written(outputs))
+    def decide(self, outputs):
+        return classification_metrics.written(outputs)
+
+    def compare(self, labels, predicted):
+        return classification_metrics.number_functions(labels, predicted)
 
     def row_label(self, label):
         return float(label)
@@ -216,10 +243,8 @@ class Score(TextTarget):
             return repr(float(value))
         return None
 
-    def score_table(self, table):
-        right = table.numbers("label")
-        return classification_metrics.scored(
-            classification_metrics.number_functions(right, table.numbers("prediction")), right)
+    def read_column(self, table, name):
+        return table.numbers(name)
 
 
 class MultiLabel(TextTarget):
@@ -268,8 +293,7 @@ class MultiLabel(TextTarget):
         return ids
 
     def _chosen(self, prediction):
-        likely = prediction >= self.threshold
-        return tuple(label for label, is_likely in zip(self.labels, likely) if is_likely)
+        return tuple(itertools.compress(self.labels, self.decide(prediction)))
 
     def losses(self, labels, outputs):
         right = np.where(labels > 0, outputs, 1 - outputs.astype(np.float64))
@@ -281,10 +305,13 @@ class MultiLabel(TextTarget):
 
     def details(self, labels, outputs):
         return {"labels": classification_metrics.label_scores(
-            self.labels, *classification_metrics.count_sets(labels, outputs >= self.threshold))}
+            self.labels, *classification_metrics.count_sets(labels, self.decide(outputs)))}
 
-    def functions(self, labels, outputs):
-        return classification_metrics.set_functions(labels, outputs >= self.threshold)
+    def decide(self, outputs):
+        return outputs >= self.threshold
+
+    def compare(self, labels, predicted):
+        return classification_metrics.set_functions(labels, predicted)
 
     @property
     def metric_names(self):
@@ -304,12 +331,7 @@ class MultiLabel(TextTarget):
         return set(map(str, value) if isinstance(value, list) else filter(None, (value or "").split(
             self.separator)))
 
-    def _read_sets(self, table, name):
-        """Returns the labels in a column of a `prediction_tables.Table`, bool [rows, labels].
-
-        Raises:
-          ValueError: a label is unknown.
-        """
+    def read_column(self, table, name):
         sets = [self._members(row[name]) for row in table.rows]
         for number, found in enumerate(sets, 1):
             if unknown := found - set(self.labels):
@@ -317,10 +339,6 @@ class MultiLabel(TextTarget):
                                  f"of the labels {', '.join(self.labels)}. Restore the file.")
         return np.array([[label in found for label in self.labels] for found in sets])
 
-    def score_table(self, table):
-        right, predicted = (self._read_sets(table, name) for name in ("label", "prediction"))
-        return classification_metrics.scored(classification_metrics.set_functions(right, predicted), right,
-                                             (right == predicted).all(1).tolist())
 
 
 def feature_fields(seq_length, target=None):
