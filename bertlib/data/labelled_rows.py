@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from bertlib.data import columns, faults, header_rows, label_lists, tables, text_keys
+from bertlib.data import columns, faults, header_rows, label_lists, row_fields, tables, text_keys
 from bertlib.data.tables import RowError
 
 
@@ -53,6 +53,10 @@ class ExampleFile(NamedTuple):
     names: list | None = None
     dialect: tables.Dialect = tables.PLAIN
     row_of: object = None
+
+    def field_reader(self):
+        """Returns the `row_fields.FieldReader` of the rows' values."""
+        return row_fields.FieldReader(self.names)
 
     def in_words(self, pairs):
         """Returns the lines of at most three pairs of `Row`s as text, such as "2 and 7, 3 and 9". If fields

@@ -4,7 +4,7 @@ Also makes the rows of its tables."""
 from absl import logging
 import numpy as np
 
-from bertlib.data import row_fields, tables
+from bertlib.data import tables
 from bertlib.data.prediction_rows import PredictedRow, shortest
 from bertlib.runs import recorded_flags
 from bertlib.runs.input_paths import require_file
@@ -127,7 +127,7 @@ def predicted_rows(file, outputs, lengths):
       lengths: list of int, see `choice_data.write_features`.
     """
     names = choice_data.label_names(choice_data.count_endings(file))
-    read_fields, rows = row_fields.FieldReader(file.names), []
+    read_fields, rows = file.field_reader(), []
     for row, output, length in zip(file.rows, outputs, lengths, strict=True):
         numbers = map(shortest, choice_target.probabilities(output["scores"]))
         prediction, is_labelled = names[int(output["scores"].argmax())], row.label is not None

@@ -3,7 +3,7 @@ the files, and determines the labels."""
 
 from absl import logging
 
-from bertlib.data import columns, labelled_rows, row_fields, tables
+from bertlib.data import columns, labelled_rows, tables
 from bertlib.runs import file_names, recorded_flags, registry
 from bertlib.runs.input_paths import require_file
 from bertlib.system import files
@@ -187,7 +187,7 @@ class OwnData(classifier_data.DataProcessor):
         if split not in self._files:
             raise NotImplementedError(f"this run has no --{split}_file.")
         file = self._files[split]
-        fields_of, examples = row_fields.FieldReader(file.names), []
+        fields_of, examples = file.field_reader(), []
         for row in file.rows:
             label = self.target.default_label if row.label is None else row.label
             examples.append(classifier_data.InputExample(

@@ -6,8 +6,11 @@ object with the words and the tags of a sentence:
 
 import json
 
+from absl import logging
+
 from bertlib.data import faults, tables
 from bertlib.data.tables import RowError
+from bertlib.runs.input_paths import require_file
 from bertlib.system import terminal
 from bertlib.tasks.tagging import conll_files, tag_schemes
 
@@ -68,6 +71,28 @@ def read_sentences(path, token_column=1, tag_column=-1, needs_tags=True, width=N
         if tables.is_json_lines(path):
             return _read_json_lines(stream, str(path), needs_tags, bad_lines)
         return conll_files.parse_conll(stream, path, token_column, tag_column, bad_lines, needs_tags, width)
+
+
+def read_split(settings, split, width):
+    """Reads the file of a split, which a flag names.
+
+    Args:
+      settings: a `Settings`.
+      split: "train", "dev" or "test".
+      width: number of columns of the training file, or None.
+
+    Returns:
+      (the file, list with a `faults.Fault` for each line that was left out).
+    """
+    path = require_file(settings, f"{split}_file")
+    # Each line of the test file needs a prediction, so its bad lines are always an error.
+    bad_lines = None if split == "test" else faults.FileFaults(path, settings.skip_bad_lines)
+    file = read_sentences(path, settings.token_column, settings.tag_column, split != "test", width, bad_lines)
+    if split == "test" and width and file.width not in (None, width):
+        logging.info("%s: the file has %s instead of %d, so it counts as untagged. If the file has tags, "
+                     "pass it as --dev_file with --do_eval=true. The predictions are then scored. For plain "
+                     "sentences, use predict.py.", path, terminal.counted(file.width, "column"), width)
+    return file, bad_lines.log_skipped(" together with their sentences") if bad_lines else []
 
 
 def _read_json_lines(stream, path, needs_tags, bad_lines):

@@ -5,10 +5,8 @@ import os
 
 from absl import logging
 
-from bertlib.data import faults
 from bertlib.runs import file_names
-from bertlib.runs.input_paths import require_file
-from bertlib.system import files, terminal
+from bertlib.system import files
 from bertlib.tasks import head_labels, split_data, task
 from bertlib.tasks.tagging import (
     conll_files,
@@ -65,7 +63,8 @@ class Tagging(task.Task):
         settings = self.settings
         width = self._recorded("num_columns")
         for split in split_data.needed(settings):
-            file = self._read_file(split, width)
+            file, skipped = sentence_files.read_split(settings, split, width)
+            self.skipped += skipped
             if split == "train" or width is None:
                 width = file.width
             self.data[split] = self.draw(
@@ -89,22 +88,6 @@ class Tagging(task.Task):
         """Returns a setting in the record of the trained model; None if there is none."""
         record = self.settings.evaluated_training and self.settings.evaluated_training.record
         return record and record["settings"].get(name)
-
-    def _read_file(self, split, width):
-        """Reads the file of a split. `width` is the number of columns of the training file, or None."""
-        settings, path = self.settings, require_file(self.settings, f"{split}_file")
-        # Each line of the test file needs a prediction, so its bad lines are always an error.
-        bad_lines = None if split == "test" else faults.FileFaults(path, settings.skip_bad_lines)
-        file = sentence_files.read_sentences(path, settings.token_column, settings.tag_column,
-                                                split != "test", width, bad_lines)
-        if bad_lines:
-            self.skipped += bad_lines.log_skipped(" together with their sentences")
-        if split == "test" and width and file.width not in (None, width):
-            logging.info("%s: the file has %s instead of %d, so it counts as untagged. If the file has "
-                         "tags, pass it as --dev_file with --do_eval=true. The predictions are then "
-                         "scored. For plain sentences, use predict.py.",
-                         path, terminal.counted(file.width, "column"), width)
-        return file
 
     def _make_windows(self, file):
         """Returns the inputs of the model for a file: a list of `tagging_windows.Window`.
