@@ -32,6 +32,13 @@ def counting_model(features, labels, mode, params):
                                    eval_metric_ops={"mean_x": tf.metrics.mean(x)}, scaffold_fn=scaffold_fn)
 
 
+def replacing(**fields):
+    """Returns the counting model with other values for fields of its `EstimatorSpec`."""
+    def model_fn(features, labels, mode, params):
+        return counting_model(features, labels, mode, params)._replace(**fields)
+    return model_fn
+
+
 def counting_estimators(directory, module=estimator):
     """Returns a function that creates Estimators of the counting model, or of another one, in a directory.
 

@@ -1,7 +1,7 @@
 """`estimator`: TensorFlow's semantics on tiny models.
 
 `counting_model` counts its steps in a variable, so the value of the variable shows how many steps were
-trained. `regression_model` has an optimizer with slots, and data that depend on the step, like the scripts.
+trained. The model of `Stopping` has an optimizer, like the scripts.
 """
 
 import functools
@@ -20,7 +20,15 @@ from google.protobuf import text_format
 from helpers import events_in, tensors_of
 import numpy as np
 import pytest
-from small_models import count_step, counting_estimators, counting_model, endless
+from small_models import (
+    Stopping,
+    count_step,
+    counting_estimators,
+    counting_model,
+    endless,
+    foreign_batches,
+    replacing,
+)
 import tensorflow
 import tensorflow.compat.v1 as tf
 from tensorflow.python.saved_model.model_utils import export_output
@@ -46,29 +54,6 @@ def adding_model(features, labels, mode, params):
     loss = tf.reduce_mean(features["x"])
     _, train_op = count_step(loss, loss)
     return EstimatorSpec(mode, loss=loss, train_op=train_op)
-
-
-def regression_model(features, labels, mode, params):
-    """A linear regression on 4 numbers with the optimizer of BERT."""
-    weights = tf.get_variable("weights", [4], initializer=tf.random_normal_initializer())
-    bias = tf.get_variable("bias", [], initializer=tf.zeros_initializer())
-    outputs = tf.linalg.matvec(features["x"], weights) + bias
-    with tf.variable_scope("loss"):  # as in the published scripts
-        loss = tf.constant(0.0) if labels is None else tf.reduce_mean(tf.square(outputs - labels))
-    train_op = None
-    if mode == ModeKeys.TRAIN:
-        train_op = optimization.create_optimizer(loss, 0.1, 100, 2, use_tpu=False)
-    return EstimatorSpec(mode, loss=loss, train_op=train_op, predictions=outputs)
-
-
-def examples_from_step(params):
-    """Returns endless batches that depend only on the global step."""
-    def batch(step):
-        x = tf.random.stateless_normal([params["batch_size"], 4], seed=tf.stack([step, 7]))
-        return {"x": x}, tf.reduce_sum(x, axis=1) + 1.0
-    step = tf.cast(tf.train.get_global_step(), tf.int64)
-    tf.add_to_collection("input_starts_at_global_step", True)
-    return tf.data.Dataset.range(step, 1000).map(batch)
 
 
 def batches(*values):
@@ -253,12 +238,8 @@ def test_model_fn_gets_the_arguments_that_it_takes(counting, model_fn):
 
 def test_training_hooks_run_in_the_published_order(counting):
     calls = []
-
-    def model_fn(features, labels, mode, params):
-        spec = counting_model(features, labels, mode, params)
-        return spec._replace(training_hooks=[Recorder("spec", calls)],
-                             training_chief_hooks=[Recorder("chief", calls)])
-
+    model_fn = replacing(training_hooks=[Recorder("spec", calls)],
+                         training_chief_hooks=[Recorder("chief", calls)])
     counting(model_fn=model_fn).train(endless, steps=1,
                                       hooks=[Recorder("user1", calls), Recorder("user2", calls)],
                                       saving_listeners=[Listener(calls)])
@@ -299,13 +280,8 @@ def test_the_history_has_the_line_of_a_step_before_its_checkpoint(counting, tmp_
 
 def test_evaluation_and_prediction_hooks_run_after_the_users(trained):
     calls = []
-
-    def model_fn(features, labels, mode, params):
-        spec = counting_model(features, labels, mode, params)
-        return spec._replace(evaluation_hooks=[Recorder("eval", calls)],
-                             prediction_hooks=[Recorder("predict", calls)])
-
-    model = Estimator(model_fn, trained.model_dir)
+    model = Estimator(replacing(evaluation_hooks=[Recorder("eval", calls)],
+                                prediction_hooks=[Recorder("predict", calls)]), trained.model_dir)
     model.evaluate(batches([1.0]), hooks=[Recorder("user", calls)])
     # The input ends in the second run of the session.
     once = ["begin", "after_create_session", "before_run", "after_run", "before_run", "end"]
@@ -361,10 +337,9 @@ def test_a_gradient_that_is_not_finite_under_a_finite_loss_saves_no_weights(tmp_
         return EstimatorSpec(mode, loss=loss,
                              train_op=optimization.create_optimizer(loss, 0.1, 100, 0, use_tpu=False))
 
-    model = Estimator(root_model, str(tmp_path), RunConfig(save_checkpoints_steps=1),
-                      params={"batch_size": 2})
+    model = Estimator(root_model, str(tmp_path), RunConfig(save_checkpoints_steps=1))
     with pytest.raises(NanLossError, match="gradient_norm of step 1 is inf"):
-        model.train(examples_from_step, max_steps=3)
+        model.train(endless, max_steps=3)
     assert np.isfinite(model.get_variable_value("weight"))
 
 
@@ -437,11 +412,15 @@ def test_prediction_yields_examples_or_batches(trained):
         batches([1.0]), checkpoint_path=f"{trained.model_dir}/model.ckpt-1")] == [2]
 
 
-def test_prediction_of_a_single_tensor(trained):
-    def model_fn(features, labels, mode, params):
-        return EstimatorSpec(mode, predictions=features["x"] * 2)
+def predicting(trained, function):
+    """Returns an Estimator of the trained model whose predictions are function(x)."""
+    def model_fn(features, mode):
+        return EstimatorSpec(mode, predictions=function(features["x"]))
+    return Estimator(model_fn, trained.model_dir)
 
-    model = Estimator(model_fn, trained.model_dir)
+
+def test_prediction_of_a_single_tensor(trained):
+    model = predicting(trained, lambda x: x * 2)
     assert list(model.predict(batches([1.0, 2.0], [3.0]))) == [2, 4, 6]
     whole = list(model.predict(batches([1.0, 2.0], [3.0]), yield_single_examples=False))
     assert [batch.tolist() for batch in whole] == [[2, 4], [6]]
@@ -480,10 +459,7 @@ def test_predict_keys_choose_predictions(trained):
 
 
 def test_predictions_of_different_batch_sizes_come_only_as_batches(trained):
-    def model_fn(features, labels, mode, params):
-        return EstimatorSpec(mode, predictions={"two": features["x"], "one": features["x"][:1]})
-
-    model = Estimator(model_fn, trained.model_dir)
+    model = predicting(trained, lambda x: {"two": x, "one": x[:1]})
     with pytest.raises(ValueError, match=r"different batch sizes: \{'two': 2, 'one': "
                        r"1\}.*yield_single_examples=False"):
         next(model.predict(batches([1.0, 2.0])))
@@ -653,12 +629,8 @@ def test_a_damaged_checkpoint_is_refused_with_a_remedy(trained, damage):
 # --- What is logged -----------------------------------------------------------------------------------
 
 
-def regression(model_dir, **config):
-    return Estimator(regression_model, str(model_dir), RunConfig(**config), train_batch_size=2)
-
-
 def test_loss_learning_rate_gradient_norm_and_speed_are_logged(tmp_path, log, capfd):
-    regression(tmp_path, log_step_count_steps=2).train(examples_from_step, max_steps=5)
+    Stopping(tmp_path, log_step_count_steps=2).model.train(foreign_batches, max_steps=5)
     lines = [message for message in log.messages if message.startswith("step ")]
     assert [line.split()[1] for line in lines] == ["1/5", "2/5", "4/5", "5/5"]
     number = r"\d\S*"
@@ -820,14 +792,7 @@ def test_model_dir_comes_from_either_side_but_not_from_both(tmp_path):
 
 
 def test_a_step_whose_input_ends_in_its_middle_is_dropped(tmp_path):
-    def model_fn(features, labels, mode, params):
-        loss = tf.square(tf.get_variable("weight", []) - features)
-        steps = params["gradient_accumulation_steps"]
-        return EstimatorSpec(mode, loss=loss, train_op=optimization.create_optimizer(
-            loss, 0.1, 100, 2, use_tpu=False, gradient_accumulation_steps=steps))
-
-    model = Estimator(model_fn, str(tmp_path), RunConfig(gradient_accumulation_steps=4), train_batch_size=8)
-    model.train(lambda params: tf.data.Dataset.from_tensor_slices(tf.range(7.0)))
+    model = Stopping(tmp_path, micro_batches=4).model.train(lambda: foreign_batches().take(7))
     assert model.get_variable_value("global_step") == 1
 
 

@@ -8,12 +8,13 @@ from helpers import read_batches
 import numpy as np
 import pytest
 from replica_threads import Replica, run_replicas
+from small_models import counting_model
 import tensorflow.compat.v1 as tf
 
 from bertlib.data import input_pipeline
 from bertlib.data.batches import Batch
-from bertlib.estimator import evaluation, model_graph, replica_sync, session_hooks
-from bertlib.estimator.estimator import EstimatorSpec, RunConfig
+from bertlib.estimator import replica_sync, session_hooks
+from bertlib.estimator.estimator import Estimator
 from bertlib.graph import collectives, graph_keys
 from bertlib.system import stopping
 
@@ -163,16 +164,14 @@ def test_an_error_of_one_replica_is_raised_and_only_its_own_is_reported(error, i
     assert reported == [error] * is_reported
 
 
-def test_replicas_that_cannot_share_the_input_leave_the_evaluation_to_replica_0(tmp_path):
-    def model_fn(features, mode):
-        loss = tf.reduce_mean(features * tf.get_variable("weight", []))
-        return EstimatorSpec(mode, loss=loss, eval_metric_ops={"mean": tf.metrics.mean(features)})
-
-    builder = model_graph.Builder(model_fn, RunConfig(model_dir=str(tmp_path)), None,
-                                  dict.fromkeys(("train", "eval", "infer")))
+def test_replicas_that_cannot_share_the_input_leave_the_evaluation_to_replica_0(tmp_path, monkeypatch):
+    model = Estimator(counting_model, str(tmp_path))
     input_fn = functools.partial(tf.data.Dataset.from_tensor_slices, [[1.0, 2.0], [6.0, 7.0]])
-    alone = evaluation.evaluate(builder, None, input_fn)
-    assert evaluation.evaluate(builder, None, input_fn, group=Replica(0, 2)) == alone
-    assert alone["mean"] == 4 and alone["global_step"] == 0 and not list(tmp_path.iterdir())
+    alone = model.evaluate(input_fn)
+    assert alone["mean_x"] == 4
+    monkeypatch.setattr(Replica, "barrier", lambda group: None, raising=False)
     # Replica 1 computes nothing. It only returns the value that replica 0 broadcasts, and here this is None.
-    assert evaluation.evaluate(builder, None, input_fn, group=Replica(1, 2)) is None
+    for group, expected in ((Replica(0, 2), alone), (Replica(1, 2), None)):
+        monkeypatch.setattr(Estimator, "inference_group", group)
+        monkeypatch.setattr(Estimator, "_writes_evaluations", group.is_first)
+        assert model.evaluate(input_fn) == expected

@@ -116,7 +116,8 @@ def test_a_tagger_has_a_tag_for_each_word_however_long_the_text(tiny_model, tmp_
                 assert entity["text"] == " ".join(found["words"][start:end])
                 assert entity["text"] == text[entity["start"]:entity["end"]] and 0 < entity["score"] <= 1
                 assert found["tags"][start] == f"{'BS'[end - start == 1]}-{entity['type']}"
-        assert predictor(["the", "cat"]) == predictor("the cat")
+        for name in ("text", "tokens", "words"):
+            assert predictor(**{name: ["the", "cat"]}) == predictor("the cat")
         # As in the columns of CoNLL, other space characters of Unicode are a part of a word.
         assert predictor("the\u3000cat \u3000\tsees")["words"] == ["the\u3000cat", "\u3000", "sees"]
         assert predictor("\u3000")["words"] == ["\u3000"]

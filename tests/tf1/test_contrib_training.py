@@ -83,8 +83,8 @@ START = np.array([[1.0, -2.0], [3.0, 0.5], [-1.0, 4.0]], np.float32)
 OTHER = np.array([2.0, 3.0], np.float32)
 
 
-def trained(optimizer, times=3, sparse=False, **arguments):
-    """Returns (table, other weights) after steps with the loss Σ table² + Σ other².
+def trained(optimizer, sparse=False, **arguments):
+    """Returns (table, other weights) after a step with the loss Σ table² + Σ other².
 
     If `sparse` is true, the loss uses only the rows 0, 2 and 2 of the table.
     """
@@ -98,8 +98,8 @@ def trained(optimizer, times=3, sparse=False, **arguments):
         with tf.control_dependencies([step]):
             return [value.read_value() for value in (
                 table, other, tf.train.get_global_step())]
-    *found, steps = run(build, times=times)
-    assert steps == times
+    *found, steps = run(build)
+    assert steps == 1
     return found
 
 
@@ -124,7 +124,7 @@ OPTIMIZERS = {
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_weights_decay_before_their_update(name):
     optimizer, plain = OPTIMIZERS[name]
-    found, expected = trained(optimizer, times=1), trained(lambda: plain(0.1), times=1)
+    found, expected = trained(optimizer), trained(lambda: plain(0.1))
     for values, updated, start in zip(found, expected, (START, OTHER)):
         assert_allclose(values, updated - 0.01 * start, rtol=1e-5)
 
@@ -133,8 +133,8 @@ def test_weights_decay_before_their_update(name):
     (dict(decay_var_list=lambda pair: pair[:1]), 0.01, 0.0),
     (dict(sparse=True), [[0.01], [0.0], [0.01]], 0.01)], ids=["listed", "looked up"])
 def test_only_listed_variables_and_rows_that_were_looked_up_decay(arguments, decay_of_rows, decay_of_other):
-    table, other = trained(lambda: opt.AdamWOptimizer(0.01, 0.1), times=1, **arguments)
-    rows, others = trained(lambda: tf.train.AdamOptimizer(0.1), times=1, sparse="sparse" in arguments)
+    table, other = trained(lambda: opt.AdamWOptimizer(0.01, 0.1), **arguments)
+    rows, others = trained(lambda: tf.train.AdamOptimizer(0.1), "sparse" in arguments)
     assert_allclose(table, rows - decay_of_rows * START, rtol=1e-5)
     assert_allclose(other, others - decay_of_other * OTHER, rtol=1e-5)
 
@@ -173,7 +173,7 @@ def test_gradients_are_clipped_together_and_each_for_itself():
         return first, second
     assert_allclose(np.ravel(run(build)), [0.6, 0.8], rtol=1e-6)
     table, other = trained(lambda: tf.contrib.estimator.clip_gradients_by_norm(
-        tf.train.GradientDescentOptimizer(1.0), 0.5), times=1)
+        tf.train.GradientDescentOptimizer(1.0), 0.5))
     assert_allclose(table, START * (1 - 0.5 / np.linalg.norm(START)), rtol=1e-5)
     assert_allclose(other, OTHER * (1 - 0.5 / np.linalg.norm(OTHER)), rtol=1e-5)
 
