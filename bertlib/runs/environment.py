@@ -16,7 +16,7 @@ from bertlib.system import workers
 
 # Packages whose code may run in a training. Packages that are not installed are left out.
 _PACKAGES = ("numpy", "tf-keras", "sentencepiece", "safetensors", "tokenizers", "tensorflow-hub",
-            "absl-py", "protobuf")
+             "absl-py", "protobuf")
 # Instruction sets of x86-64 and ARM for which TensorFlow, oneDNN or the C++ kernels have separate code.
 _INSTRUCTION_SETS = ("avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512vl",
                      "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16",

@@ -105,7 +105,7 @@ class Predictor:
         from bertlib.tasks import loaded_model
 
         return loaded_model.LoadedModel(self.answers.head, self._directory.bert_config, self.checkpoint,
-                                   self.answers.extra_inputs, step)
+                                        self.answers.extra_inputs, step)
 
     def __call__(self, *texts: Any, **fields: Any) -> dict[str, Any]:
         """Predicts for one input.
