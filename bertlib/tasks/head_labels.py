@@ -95,27 +95,31 @@ def read_head(checkpoint, wanted_name=None):
     if _LINEAR[0] not in checkpoint.shapes or wanted_name in targets:
         found = targets.get(wanted_name) or next(iter(targets.values()), None)
         return found and HeadDescription(found)
-    directory = checkpoint_formats.directory_of_checkpoint(checkpoint.path)
-    shape = checkpoint.shapes[_LINEAR[0]]
-    bare = HeadDescription(None, None, shape[0] if shape else None, CRF in checkpoint.shapes)
-    opened = OutputDirectory(directory)
+    target, labels, source = _read_linear(checkpoint)
+    shape, crf = checkpoint.shapes[_LINEAR[0]], CRF in checkpoint.shapes
+    outputs = shape[0] if shape else None
+    if labels is not None and len(labels) != outputs:
+        labels = None  # the number of labels is wrong, so the labels belong to a different head
+    if crf:
+        target = registry.find_target("tagging")  # no other head has a CRF
+    return HeadDescription(target, labels, outputs, crf, source)
+
+
+def _read_linear(checkpoint):
+    """Reads the files that describe the linear layer in a checkpoint; see `read_head`. Returns (target,
+    labels, path of the file). The target and the labels are None if they are unknown."""
+    opened = OutputDirectory(checkpoint_formats.directory_of_checkpoint(checkpoint.path))
     record = None if checkpoint.format == "hugging_face" else opened.record
     if is_training_checkpoint(checkpoint):
-        labels = record["labels"] if record else opened.labels
-        source = file_names.RECORD if record else file_names.LABELS
-        target = registry.find_target(record["task_type"]) if record else None
-    else:
-        source = file_names.CONFIGS[checkpoint.format]
-        path = os.path.join(directory, source)
-        config = files.read_json_object(path) if files.exists(path) else {}
-        labels, target = label_names(config, path), target_of_config(config)
-        if labels is None and checkpoint.format == "tensorflow" and not record:
-            labels, source = opened.labels, file_names.LABELS
-    if labels is not None and len(labels) != bare.outputs:
-        labels = None  # the number of labels is wrong, so the labels belong to a different head
-    if bare.crf:
-        target = registry.find_target("tagging")  # no other head has a CRF
-    return bare._replace(target=target, labels=labels, source=os.path.join(directory, source))
+        if record:
+            return registry.find_target(record["task_type"]), record["labels"], opened.join(file_names.RECORD)
+        return None, opened.labels, opened.join(file_names.LABELS)
+    path = opened.join(file_names.CONFIGS[checkpoint.format])
+    config = files.read_json_object(path) if files.exists(path) else {}
+    labels, target = label_names(config, path), target_of_config(config)
+    if labels is None and checkpoint.format == "tensorflow" and not record:
+        return target, opened.labels, opened.join(file_names.LABELS)
+    return target, labels, path
 
 
 def has_trained_names(head):

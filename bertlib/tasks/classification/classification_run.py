@@ -1,7 +1,7 @@
 """Finds the processor of a run and resolves the flags that depend on it. Reads and checks the examples.
 
-A processor reads the examples of a known task (--task_name) or of a task module (--task_module). The module
-`own_data` reads the user's own data (--train_file and other files).
+A processor reads the examples of a known task (--task_name), of a task module (--task_module), or of the
+user's own data (--train_file and other files, see `own_data`).
 """
 
 import contextlib

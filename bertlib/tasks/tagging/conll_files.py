@@ -63,7 +63,7 @@ class ConllFile(NamedTuple):
         -DOCSTART- lines, this column contains "O".
 
         Args:
-          predictions: list with a `Prediction` for each sentence.
+          predictions: list with a `tagging_windows.Prediction` for each sentence.
         """
         added = {number: tag for sentence, prediction in zip(self.sentences, predictions, strict=True)
                  for number, tag in zip(sentence.lines, prediction.tags, strict=True)}
