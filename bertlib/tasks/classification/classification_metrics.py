@@ -79,7 +79,7 @@ def constant_answer_warning(labels, predicted):
     examples.
 
     Args:
-      labels, predicted: lists with the label and the prediction of each example. Each of them is a str, a
+      labels, predicted: sequences with the label and the prediction of each example. Each of them is a str, a
         float for a score, or a tuple of str if an example may have several labels.
     """
     if len(set(predicted)) != 1 or len(set(labels)) == 1:
