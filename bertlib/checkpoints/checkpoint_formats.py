@@ -27,8 +27,9 @@ from bertlib.system import files, terminal
 
 # Matches the names of the variables that a training adds. These variables do not belong to the model.
 _TRAINING_STATE = re.compile(
-    r"(^|/)(global_step|adam_m|adam_v|beta[12]_power|(current_)?loss_scale(/value)?|learning_rate)(_\d+)?$")
-# An error message lists at most this number of differences between a checkpoint and a model.
+    r"(^|/)(global_step|adam_m|adam_v|Adam|ExponentialMovingAverage|beta[12]_power|"
+    r"(current_)?loss_scale(/value)?|learning_rate)(_\d+)?$")
+# A message lists at most this number of differences between a checkpoint and a model, or of tensors.
 _MAX_DIFFERENCES_SHOWN = 12
 # One call of `session.run` loads at most this number of bytes of initial weights. A larger variable is loaded
 # alone.
@@ -393,6 +394,12 @@ def is_slot(name, names):
     """Returns whether a variable is a slot of an optimizer. The name of a slot begins with the name of
     another variable in `names` and a slash (`<variable>/adam_m`)."""
     return any(name[:end] in names for end, character in enumerate(name) if character == "/")
+
+
+def join_names(names):
+    """Returns a text with the first names in a list."""
+    more = len(names) - _MAX_DIFFERENCES_SHOWN
+    return ", ".join(names[:_MAX_DIFFERENCES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 # --- Writing ---------------------------------------------------------------------------------------------

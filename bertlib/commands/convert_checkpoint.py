@@ -52,7 +52,6 @@ _ACTIVATIONS = {"gelu": "gelu_new", "gelu_erf": "gelu", "": "linear"}
 _CONFIG = file_names.CONFIGS
 _VOCABULARY, _TOKENIZER_CONFIG = file_names.VOCABULARY, tokenizer_files.CONFIG
 _TOKENIZER = tokenizer_files.TOKENIZER
-_MAX_NAMES_SHOWN = 20
 
 
 ENTRIES = entries.section("Conversion", None, [
@@ -207,7 +206,7 @@ def read_vocabulary(settings, source, vocab_size):
                          f"from 0 without a gap. Pass the model's {_VOCABULARY}.")
     if beyond:
         logging.warning("%s: the model has no embeddings for these added tokens, so they are left out: %s.",
-                        path, ", ".join(sorted(beyond)[:_MAX_NAMES_SHOWN]))
+                        path, checkpoint_formats.join_names(sorted(beyond)))
     return vocabulary.encode(), beyond
 
 
@@ -331,9 +330,8 @@ def translate(settings, source):
     names = sorted(name for name in {*encoder, *heads} if name in source.shapes)
     others = sorted(set(checkpoint_formats.weight_names(source)) - set(names))
     if others:
-        more = len(others) - _MAX_NAMES_SHOWN
-        logging.warning("Left out, because a published BERT does not have these tensors: %s%s.",
-                        ", ".join(others[:_MAX_NAMES_SHOWN]), f" and {more} more" if more > 0 else "")
+        logging.warning("Left out, because a published BERT does not have these tensors: %s.",
+                        checkpoint_formats.join_names(others))
     vocabulary, left_out = read_vocabulary(settings, source, config["vocab_size"])
     contents = {_VOCABULARY: vocabulary}
     tokenizer = resolve_tokenizer_settings(settings, source, config, left_out)

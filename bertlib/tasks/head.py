@@ -48,13 +48,14 @@ class Head:
       first_token_only: whether the head uses only the pooled output. The encoder then computes its last layer
         only for the token [CLS].
       batch_totals: see `input_pipeline.record_dataset`.
+      uses_pooler: whether a head without `first_token_only` uses the pooled output, too.
       padding_is_removable: whether the loss depends only on real tokens. In this case, the training can leave
         out the padding.
       sequences_per_example: number of sequences that the encoder reads for an example.
     """
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.PREDICT)
-    first_token_only = padding_is_removable = False
+    first_token_only = uses_pooler = padding_is_removable = False
     batch_totals = ()
     sequences_per_example = 1
 

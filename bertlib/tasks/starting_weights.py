@@ -29,8 +29,7 @@ def find(task):
     if config and settings.do_train and (settings.freeze_layers or settings.reinit_layers):
         check_layers(settings, config)
     if settings.output_directory.newest:
-        encoder_shapes = bert_config.variable_shapes(config) if config else {}
-        check_output_checkpoint(settings, {**encoder_shapes, **head_shapes})
+        check_output_checkpoint(task, head_shapes)
         return None
     start = None
     if settings.init_checkpoint:
@@ -41,6 +40,11 @@ def find(task):
         _check_trained_head(settings, head_shapes, start)
     if start:
         check_fits(start, config, head_shapes)
+        if not settings.do_train:
+            try:
+                check_origin(task, start, {**bert_config.variable_shapes(config), **head_shapes})
+            except ValueError as error:
+                logging.warning("%s", error)
         if settings.do_train and settings.reinit_layers:
             start = _without_reinitialized(settings, config, start)
     elif config:  # a hub module has its own weights
@@ -184,17 +188,58 @@ def check_fits(checkpoint, config, head_shapes):
     checkpoint_formats.check_readable(checkpoint, shapes)
 
 
-def check_output_checkpoint(settings, shapes):
+def check_origin(task, checkpoint, shapes):
+    """Checks that the model of a task, and not a model with other weights, can have trained a checkpoint.
+
+    If the checkpoint contains the state of an optimizer, variables without this state are ignored, such as
+    accumulators of gradients. If the model has no variables "cls/…", those of the checkpoint are ignored,
+    because they belong to the heads of the pre-training.
+
+    Args:
+      task: a `bertlib.tasks.task.Task`.
+      checkpoint: a `checkpoint_formats.Checkpoint` that fits the model.
+      shapes: {name: shape} of all variables of the model.
+
+    Raises:
+      ValueError: the checkpoint has other weights, or its training updated the encoder, but not all weights
+        that the head uses.
+    """
+    if not task.config:  # the names of the other variables of a hub module are unknown
+        return
+    head, names = task.create_head(), checkpoint_formats.weight_names(checkpoint)
+    updated = {name[:end] for name in checkpoint.shapes for end, character in enumerate(name)
+               if character == "/"}.intersection(names)
+    has_cls = any(name.startswith("cls/") for name in shapes)
+    others = [name for name in names if name not in shapes and (name in updated or not updated)
+              and (has_cls or not name.startswith("cls/"))]
+    lost = [name for name in trained_shapes(task.settings, shapes) if updated and name not in updated
+            and (head.first_token_only or head.uses_pooler or "/pooler/" not in name)]
+    if not all(bert_config.layer_index(name) is None for name in lost):
+        lost = []  # the layers or embeddings were frozen, perhaps also the pooler
+    problems = [f"{found}: {checkpoint_formats.join_names(sorted(names))}" for found, names in (
+        ("this model has no variables for these weights", others),
+        ("these weights have no slots of an optimizer, so they were not trained", lost))
+        if names]
+    if problems:
+        raise ValueError(f"Probably the checkpoint {checkpoint.path} belongs to another model, so the "
+                         f"answers of this model would be wrong: {'; '.join(problems)}. Use the program that "
+                         "trained the checkpoint, or write a head with these weights. See "
+                         "docs/howto/migrating.md.")
+
+
+def check_output_checkpoint(task, head_shapes):
     """Checks that the newest checkpoint in --output_dir fits the model and can be read. For a training, the
     checkpoint also has to contain the variables of the optimizer.
 
     Args:
-      settings: a `Settings`.
-      shapes: {name: shape} of all variables of the model.
+      task: a `bertlib.tasks.task.Task`.
+      head_shapes: see `check_fits`.
 
     Raises:
       ValueError: the checkpoint does not fit or is damaged, or was trained with other markers.
     """
+    settings = task.settings
+    shapes = {**(bert_config.variable_shapes(task.config) if task.config else {}), **head_shapes}
     record, now = settings.output_directory.record, settings.marker_tokens
     before = record["settings"].get("marker_tokens") if record else now
     if before != now:
@@ -213,6 +258,7 @@ def check_output_checkpoint(settings, shapes):
         # If a weight has a wrong shape, the slots of this weight have a wrong shape, too. The weights are
         # checked first, so that the error names the weight and not its slots.
         checkpoint_formats.check_fits(checkpoint, shapes)
+        check_origin(task, checkpoint, shapes)
         checkpoint_formats.check_fits(checkpoint, {**shapes, **state}, optional)
     except ValueError as error:
         raise ValueError(f"--output_dir={settings.output_dir} contains checkpoints that do not fit this "

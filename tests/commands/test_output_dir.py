@@ -11,7 +11,8 @@ import shutil
 
 from bertlib.commands import build_vocab, model_writer
 
-from helpers import ROOT, read_json, write_json
+from helpers import ROOT, read_json, tensors_of, write_json
+import numpy as np
 from outputs import contents, results, scores
 import pytest
 from rows import ROWS, STEPS
@@ -155,6 +156,24 @@ def test_a_warning_names_a_training_without_a_record_that_is_continued(copy):
     assert continued.code == 0 and read_json(copy.output / "run.json")["from_step"] == 8
     assert [line for line in warnings_of(continued) if "It continues this training from step 8. To train no "
             "step, pass --max_steps=8." in line], continued.err
+
+
+@pytest.mark.parametrize("has_record", [True, False])
+def test_a_checkpoint_of_another_model_is_refused_or_named_in_a_warning(has_record, copy):
+    """A fork added a layer between pooler and head."""
+    own = dict.fromkeys(["our_pooler/weights", "our_pooler/weights/adam_m"], np.zeros((16, 16), np.float32))
+    found = tiny.write_tensorflow(copy.output / f"model.ckpt-{STEPS}", {**tensors_of(copy.output), **own})
+    if not has_record:
+        (copy.output / "run.json").unlink()
+    before = contents(copy.output)
+    message = (f"Probably the checkpoint output/model.ckpt-{STEPS} belongs to another model, so the answers "
+               "of this model would be wrong: this model has no variables for these weights: our_pooler/")
+    for phases in (TRAIN, EVALUATE):
+        refused = copy.train(**phases)
+        assert refused.code == 1 and "contains checkpoints that do not fit this run" in refused.err
+        assert message in refused.err and contents(copy.output) == before
+    done = copy.train(**EVALUATE, init_checkpoint=found.relative_to(copy.directory), output_dir="other")
+    assert done.code == 0 and message in "".join(warnings_of(done)), done.err
 
 
 @pytest.mark.parametrize("changes, expected", [

@@ -177,7 +177,7 @@ def test_scores_of_pairs_and_a_metric_that_fails(run_script, tiny_model, tmp_pat
     (tmp_path / "scores.py").write_text(SCORES)
     weights = np.linspace(-1, 1, tiny.CONFIG["hidden_size"], dtype=np.float32)[None]
     tiny.write_training(tmp_path / "output", tiny_model.weights, num_labels=1, output_weights=weights)
-    flags = {**tiny_model.flags, "output_dir": "output"}
+    flags = {**tiny_model.flags, "bert_config_file": tiny_model.config, "output_dir": "output"}
     done = run_script("run_classifier.py", task_module="scores.py", do_eval=True, do_predict=True, **flags)
     # All other results are written, then the run ends with the error and its traceback.
     assert done.code == 1 and re.search(

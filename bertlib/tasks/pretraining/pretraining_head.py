@@ -26,7 +26,7 @@ class PretrainingHead(head.Head):
     """
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.EVAL)
-    batch_totals, padding_is_removable = BATCH_TOTALS, True
+    batch_totals, padding_is_removable, uses_pooler = BATCH_TOTALS, True, True
 
     def shapes(self, bert_config):
         return head_shapes(bert_config)
