@@ -6,6 +6,7 @@ of absl.
 
 import collections
 import contextlib
+import os
 import sys
 import textwrap
 
@@ -169,10 +170,17 @@ def phases_given():
     return [name for name in PHASES if name in FLAGS and FLAGS[name].present]
 
 
-def refuse_empty_paths():
-    """Raises a ValueError if a path on the command line is empty, for example because a shell variable is not
-    set."""
+def resolve_paths():
+    """Replaces ~ by the user's home directory in the paths on the command line. Shells do this only at the
+    beginning of a word, and so not in --output_dir=~/model.
+
+    Raises:
+      ValueError: a path is empty, for example because a shell variable is not set.
+    """
     for name, entry in defined.items():
-        if entry.is_path and FLAGS[name].present and not (FLAGS[name].value or "").strip():
+        if not entry.is_path or not FLAGS[name].present:
+            continue
+        if not (FLAGS[name].value or "").strip():
             raise ValueError(f"--{name} is empty. Pass a path, or leave the flag out. If the path comes from "
                              "a shell variable, the variable is not set.")
+        FLAGS[name].value = ",".join(map(os.path.expanduser, FLAGS[name].value.split(",")))

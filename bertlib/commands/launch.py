@@ -127,7 +127,7 @@ def _call(main, argv, resumable, takes_paths):
         shown = [text if text in sys.argv else hidden for text in argv[1:]]
         raise ValueError("This command takes only flags, written as --name=value. Remove or correct: "
                          f"{' '.join(dict.fromkeys(shown))}.")
-    common_flags.refuse_empty_paths()
+    common_flags.resolve_paths()
     outcome = start_processes(_resume_advice(resumable).strip())
     if outcome is not None:  # this process has started replicas or evaluations, and they have ended
         _end(outcome)

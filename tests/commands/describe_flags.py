@@ -52,7 +52,7 @@ def reply(command, arguments):
     define(command)
     try:
         FLAGS(["command", *arguments])
-        common_flags.refuse_empty_paths()
+        common_flags.resolve_paths()
     except (flags.Error, ValueError) as error:
         return str(error)
 

@@ -78,6 +78,11 @@ def test_values_that_cannot_be_are_refused_with_their_flag(described):
         assert text.partition("=")[0].removeprefix("--") in reply
 
 
+def test_the_home_directory_in_a_path_is_found(scripts, tmp_path):
+    done = scripts.run("export.py", "--model_dir=~/none", "--output_dir=a", cwd=tmp_path, HOME=str(tmp_path))
+    assert f"--model_dir={tmp_path}/none: there is no such directory" in done.err
+
+
 def flags_by_heading(text):
     """Returns {heading: [names of flags]} of a help text, in the order of the text."""
     parts = re.split(r"\n\n(\w.*):\n(?=  --)", text)
