@@ -277,6 +277,12 @@ def test_labels_that_look_the_same_are_refused(labels, said):
     assert "looks like" in row_examples.label_checker(labels[:1], "the test")(rows[1], labels[1])
 
 
+@pytest.mark.parametrize("label, has_hint", [("1.0", True), ("01", True), ("2.0", False), ("x", False)])
+def test_an_unknown_label_that_equals_a_known_number_has_a_hint(label, has_hint):
+    said = row_examples.label_checker(["0", "1", "y"], "the test")(None, label)
+    assert ("Equal numbers such as 1.0 and 1 are different labels." in said) == has_hint
+
+
 @pytest.mark.parametrize("label, value, expected", [
     (["red", "blue"], "2", ":2: the column 'red' contains 2. It should contain 1"),
     (["red"], '["x", 1, null]', ":2: a label is missing"),

@@ -285,7 +285,7 @@ def find_rows(file, content, path, changed=""):
         lost = list(itertools.chain.from_iterable(wanted.values()))
     if lost:
         cause = ("The rows were removed, or their texts or labels were changed. Pass the unchanged file as "
-                 "--train_file, or evaluate on a --dev_file.")
+                 "--train_file, evaluate on a --dev_file, or train in another --output_dir.")
         if changed:
             cause = (f"The cause may be these flags, which change rows or labels: {changed}. Pass the values "
                      "of the training, or train in another --output_dir.")

@@ -103,6 +103,9 @@ def label_checker(labels, source):
         similar = [name for name in labels if text_keys.visible_text(name) == text_keys.visible_text(unknown)]
         hint = (f" {ascii(unknown)} looks like {ascii(similar[0])}: the two differ only in white space, "
                 "invisible characters or the encoding of accents.") if similar else ""
+        if any(parse_score(name) == parse_score(unknown) is not None for name in labels):
+            hint += (" Equal numbers such as 1.0 and 1 are different labels. pandas writes 1.0 if the column "
+                     "has missing values.")
         return (f"the label {unknown!r:.80} is not one of {allowed} ({source}); correct the row or remove "
                 f"it.{hint}")
 
