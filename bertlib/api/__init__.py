@@ -16,6 +16,8 @@ TensorFlow.
 - What do the functions return? `text_predictor`, `tables_of_results`
 """
 
+import contextlib
+import difflib
 import inspect
 import json
 import os
@@ -98,6 +100,7 @@ def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
       True
     """
     directory = data_files.directory_path(output_dir, "train(data, output_dir)")
+    files.require_directory("output_dir", directory)
     if dev is not None and dev_fraction is not None:
         raise TypeError("`dev` and `dev_fraction` exclude each other: the development data are either "
                         "`dev` or a part of `data`. Pass only one of the two arguments.")
@@ -112,7 +115,7 @@ def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
                                             dev_fraction=dev_fraction, do_train=True,
                                             do_eval=has_dev or None))
     _run(flags, named, verbose)
-    results_dir = os.fspath(settings.get("results_dir") or directory)
+    results_dir = data_files.expand_path(settings.get("results_dir") or directory)
     if not has_dev:
         return Result(directory, results_dir)
     return _result(directory, results_dir, data if dev is None else dev, columns.label)
@@ -161,9 +164,12 @@ def evaluate(output_dir: str | os.PathLike[str], data: Any = None, *, text: Any 
         raise ValueError(f"{directory} contains a training by {record['command']}, and no training of a "
                          "classifier. Evaluate the model with that command, or pass the `output_dir` of a "
                          "classifier.")
-    results = os.fspath(results_dir) if results_dir is not None else os.path.join(directory, "evaluation")
+    results = data_files.expand_path(results_dir or os.path.join(directory, "evaluation"))
     columns = data_files.named_columns(text, label)
     named, more = {}, {}
+    train_file = record.get("files", {}).get("train_file")
+    if train_file and settings.get("baseline") in (True, "true"):
+        named["train_file"] = DataFile(_find_moved(directory, train_file), columns)
     if data is not None:
         named["dev_file"] = data_files.prepare(data, os.path.join(results, _FOLDER), "dev", columns,
                                                _trained_columns(record))
@@ -172,15 +178,14 @@ def evaluate(output_dir: str | os.PathLike[str], data: Any = None, *, text: Any 
             # must raise an error for a bad row, and must not skip it.
             settings = {"skip_bad_lines": False, **settings}
     elif record["task"] == _OWN_DATA:
-        name, path = _development_file(record, directory)
-        named[name] = DataFile(path, columns)
+        name, data = _development_file(record, directory)
+        named[name] = DataFile(data, columns)
     elif record["task"] != _TASK_MODULE:
         more["task_name"] = record["task"]
-    if found := OutputDirectory(results).record:
-        task = _OWN_DATA if data is not None else record["task"]
-        if found["task"] != task:
-            raise ValueError(f"results_dir={results} contains the training of a different task, and the "
-                             "results of that training would be read. Pass another `results_dir`.")
+    found = OutputDirectory(results).record
+    if found and found["task"] != (_OWN_DATA if named else record["task"]):
+        raise ValueError(f"results_dir={results} contains the training of a different task, and the "
+                         "results of that training would be read. Pass another `results_dir`.")
     flags = _settings(settings, evaluate, dict(output_dir=directory, results_dir=results, do_eval=True,
                                                **more))
     _run(flags, named, verbose)
@@ -203,8 +208,8 @@ def predict(output_dir: str | os.PathLike[str], data: Any, *, text: Any = None, 
       label. The columns of the data keep their names. Exception: a column with the name of one of the other
       columns gets the prefix "input_", such as input_prediction. The table is a DataFrame if pandas is
       installed, otherwise a list of dicts. If the data are a DataFrame or a Series, the table has the index
-      of the data, and the predictions have the type of the labels in the data. Without labels in the data,
-      they have the type of the training labels, if `train` got these in memory. Otherwise, they are texts.
+      of the data. Predictions have the type of the labels in a DataFrame. Without these, they have the type
+      of the training labels, if `train` got these in memory. Otherwise, they are texts.
 
     Raises:
       TypeError: the data have a type that is not supported, or an option is unknown.
@@ -221,13 +226,9 @@ def predict(output_dir: str | os.PathLike[str], data: Any, *, text: Any = None, 
     directory = data_files.directory_path(output_dir, "predict(output_dir, data)")
     names = data_files.column_names(text, "text")
     inputs, index = data_files.to_inputs(data), data_files.index_of(data)
-    with load(directory, **options) as predictor:
+    with _load(directory, data, options) as predictor:
         table = tables_of_results.table(predictor.predict_rows(inputs, names, index), index)
-    if data_files.is_frame(data):
-        table = tables_of_results.restore_columns(table, data, 0)
-    if index is not None:
-        tables_of_results.restore_labels(table, _known_labels(directory, data), ["prediction"])
-    return table
+    return tables_of_results.restore_columns(table, data, 0) if data_files.is_frame(data) else table
 
 
 def load(output_dir: str | os.PathLike[str], **options: Any) -> TextPredictor:
@@ -242,8 +243,8 @@ def load(output_dir: str | os.PathLike[str], **options: Any) -> TextPredictor:
       **options: task, precision and batch_size, see `bertlib.serving.load`.
 
     Returns:
-      a `TextPredictor`. To free the memory of the predictor, call its method `close`, or use the predictor in
-      a `with` statement.
+      a `TextPredictor`. Its labels have the type of the training labels, see `predict`. To free the memory of
+      the predictor, call its method `close`, or use the predictor in a `with` statement.
 
     Raises:
       NotADirectoryError: `output_dir` does not exist or is not a directory.
@@ -257,15 +258,21 @@ def load(output_dir: str | os.PathLike[str], **options: Any) -> TextPredictor:
       >>> sorted(answer)
       ['label', 'prediction', 'probabilities']
     """
+    return _load(data_files.directory_path(output_dir, "load(output_dir)"), None, options)
+
+
+def _load(directory, data, options):
+    """Returns a `TextPredictor`; see `load`. Its labels have the type of the labels in `data`, see
+    `_label_values`."""
     # The import is here because `import bertlib.api` has to be fast.
     from bertlib import serving
 
-    directory = data_files.directory_path(output_dir, "load(output_dir)")
     names = [*inspect.signature(serving.load).parameters][1:]
     for name in options:
         if name not in names:
             raise TypeError(f"there is no option {name!r}. The options for the model are {', '.join(names)}.")
-    return TextPredictor(serving.load(directory, **options))
+    predictor = serving.load(directory, **options)
+    return TextPredictor(predictor, predictor.answers.has_label and _label_values(directory, data))
 
 
 # --- Files and flags -------------------------------------------------------------------------------------
@@ -294,6 +301,10 @@ def _settings(settings, function, ours):
         if name in _REFUSED:
             raise TypeError(f"{function.__name__}() does not take the setting {name!r}: the function sets "
                             "this flag, or the flag has no use in Python. Leave it out.")
+        if name not in (known := {*_flag_names(), "traceback", "verbosity"}):
+            close = difflib.get_close_matches(name, known, 1)
+            raise TypeError(f"there is no setting {name!r}. " + (
+                f"Did you mean {close[0]}?" if close else "See docs/reference/flags.md."))
     return {"predictions_format": tables_of_results.PREDICTIONS_FORMAT, **settings, **ours}
 
 
@@ -327,39 +338,44 @@ def _result(output_dir, results_dir, data, label):
 
     Args:
       output_dir, results_dir: see `Result`.
-      data: the evaluated data, as the caller passed them, or data that contain them; or None.
+      data: the evaluated data, as the caller passed them, or data that contain them; or the path of a file.
       label: names of the columns of the labels, a tuple of str; None for those of the training.
     """
-    table = tables_of_results.read_predictions(results_dir)
-    if data_files.is_frame(data):
-        table = tables_of_results.restore_columns(table, data.iloc[table["line"] - 1], 1)
-        label = label or _trained_columns(_record(output_dir)).label
-        tables_of_results.restore_labels(table, _labels_of(data, label), ["label", "prediction"])
+    table = tables_of_results.read_predictions(results_dir, _label_values(output_dir, data, label))
+    frame = tables_of_results.read_frame(data) if data_files.is_path(data) else data
+    if data_files.is_frame(frame):
+        table = tables_of_results.restore_columns(table, frame.iloc[table["line"] - 1], 1)
     return Result(output_dir, results_dir, OutputDirectory(results_dir).read_results(), table)
 
 
-def _labels_of(frame, names):
-    """Returns the labels in a DataFrame as a list, without missing ones. `names` are those of the columns."""
-    return [label for name in frame if str(name) in names for label in frame[name].dropna()]
+def _label_values(directory, data=None, names=None):
+    """Returns {text: label}, if the caller's labels are numbers or booleans. Otherwise, returns {}.
 
-
-def _known_labels(directory, data):
-    """Returns a list of labels in their type: the labels in the data; without them, the first label of the
-    training, if the training data were in memory. If no label is known, the list is empty.
+    The type is that of the first label in `data`. Without labels in `data`, it is the type of the first label
+    of the training, if the training data were in memory.
 
     Args:
       directory: the output directory of the training.
-      data: a DataFrame or a Series.
+      data: a DataFrame; other data are ignored.
+      names: names of the columns of the labels; None for those of the training.
     """
     record = OutputDirectory(directory).record or {"settings": {}}
-    names = _trained_columns(record).label or ()
-    labels = _labels_of(data, names) if data_files.is_frame(data) else []
-    path = _moved_path(directory, record.get("files", {}).get("train_file") or "")
-    if labels or not (names and is_json_lines(path) and files.exists(path)):
-        return labels
-    with files.open_file(path) as lines:
-        first = json.loads(next(lines))
-    return [first[name] for name in names if first.get(name) is not None]
+    names = names or _trained_columns(record).label or ()
+
+    def find_labels():
+        for name in data if data_files.is_frame(data) else ():
+            yield from data[name].dropna() if str(name) in names else ()
+        path = _moved_path(directory, record.get("files", {}).get("train_file") or "")
+        if is_json_lines(path) and files.exists(path):
+            with files.open_file(path) as lines:
+                for row in map(json.loads, lines):
+                    yield from (row[name] for name in names if row.get(name) is not None)
+
+    if isinstance(next(find_labels(), ""), str | list):
+        return {}
+    with contextlib.suppress(ValueError):  # --label_map has replaced numbers by names
+        return {text: json.loads(text) for text in record.get("labels") or ()}
+    return {}
 
 
 def _moved_path(directory, path):
@@ -403,7 +419,11 @@ def _development_file(record, directory):
     path = paths.get(name)
     if not path:
         raise ValueError(f"the training in {directory} had no development data. Pass `data`.")
+    return name, _find_moved(directory, path)
+
+
+def _find_moved(directory, path):
+    """Returns the path of a file of a training. If the output directory was moved after the training, the
+    file is no longer at the recorded path. But it may still be in the folder `data` of the directory."""
     here = _moved_path(directory, path)
-    # If the output directory was moved after the training, the file is no longer at the recorded path. But it
-    # may still be in the folder `data` of the output directory.
-    return name, here if files.exists(here) and not files.exists(path) else path
+    return here if files.exists(here) and not files.exists(path) else path

@@ -38,14 +38,14 @@ class DataFile(NamedTuple):
       columns: the `Columns`.
       content: the bytes that `write` writes to the path; None if the file exists already.
       argument: name of the argument with the data, for error messages.
-      index: the index of the pandas data; None for all other data.
+      data: the data of the caller.
     """
 
     path: str
     columns: Columns
     content: bytes | None = None
     argument: str = "data"
-    index: Any = None
+    data: Any = None
 
 
 def is_frame(data):
@@ -73,9 +73,12 @@ def row_name(number, index, argument="data"):
 def name_rows(message, file):
     """Returns a message of a command in which the rows of the caller replace the lines of a `DataFile`."""
     def name(found):
-        return row_name(int(found[1]), file.index, file.argument) if found[1] else file.argument
+        return row_name(int(found[1]), index_of(file.data), file.argument) if found[1] else file.argument
 
-    return re.sub(rf"(?:--\w+=)?{re.escape(file.path)}(?::(\d+))?", name, message)
+    named = re.sub(rf"(?:--\w+=)?{re.escape(file.path)}(?::(\d+))?", name, message)
+    # The second group is in quotes: it is a part of the data.
+    return message if named == message else re.sub(
+        r"\bline(s?)\b|('[^'\n]*')", lambda found: found[2] or f"row{found[1]}", named)
 
 
 def explain_flags(message: str, names: set[str]) -> str:
@@ -103,7 +106,12 @@ def directory_path(output_dir, call):
     if not is_path(output_dir):
         raise TypeError(f"output_dir is {_describe(output_dir)}, but it must be the path of a directory. "
                         f"Call {call}.")
-    return os.fspath(output_dir)
+    return expand_path(output_dir)
+
+
+def expand_path(path):
+    """Returns a path as a str, in which ~ is replaced by the user's home directory."""
+    return os.path.expanduser(os.fspath(path))
 
 
 def column_names(value, name):
@@ -157,19 +165,31 @@ def prepare(data, directory, name, columns, of_tuples=None, argument="data"):
       ValueError: the data are empty, a column is missing, or two columns have the same name.
     """
     if is_path(data):
-        return DataFile(os.fspath(data), columns)
+        return DataFile(expand_path(data), columns)
     rows, columns = to_rows(data, columns, of_tuples, argument)
     content = json_lines(rows)
     digest = hashlib.blake2b(content, digest_size=8).hexdigest()
     path = os.path.join(directory, f"{name}-{digest}.jsonl")
-    return DataFile(path, columns, content, argument, index_of(data))
+    return DataFile(path, columns, content, argument, data)
+
+
+def frame_path(path):
+    """Returns the path of the second file that `write` writes for a DataFrame."""
+    return f"{path.removesuffix('.jsonl')}.frame.json"
 
 
 def write(file):
-    """Writes the content of a `DataFile` atomically, unless the file exists already."""
+    """Writes the content of a `DataFile` atomically, unless the file exists already. The parts of a DataFrame
+    that JSON Lines lack are written to a second file; see `tables_of_results.read_frame`."""
     if file.content is not None and not files.exists(file.path):
         files.make_parent(file.path)
         files.write_bytes(file.path, file.content)
+    if is_frame(file.data):
+        index = file.data.index
+        levels = map(index.get_level_values, range(index.nlevels))
+        about = {"columns": list(file.data), "types": list(map(str, file.data.dtypes)),
+                 "index": [[level.name, str(level.dtype), list(level)] for level in levels]}
+        files.write_json(frame_path(file.path), plain_value(about), indent=None)
 
 
 def to_inputs(data):
@@ -182,7 +202,7 @@ def to_inputs(data):
       TypeError, ValueError: see `to_rows`.
     """
     if is_path(data):
-        if not files.exists(path := os.fspath(data)):
+        if not files.exists(path := expand_path(data)):
             raise FileNotFoundError(f"{path} does not exist. To predict one text, pass a list.")
         return path
     if not is_frame(data) and hasattr(data, "tolist"):  # a NumPy array or a pandas Series

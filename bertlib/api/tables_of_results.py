@@ -1,10 +1,10 @@
 """Makes tables of answers, and reads the result files of an evaluation."""
 
-import contextlib
 import json
 import os
 from typing import Any, NamedTuple
 
+from bertlib.api import data_files
 from bertlib.data import row_fields
 from bertlib.system import files
 from bertlib.tasks import answers
@@ -22,8 +22,9 @@ class Result(NamedTuple):
       metrics: the metrics of the evaluation, {name: number, list or dict}, as in eval_results.json; None
         without an evaluation.
       predictions: a table of the evaluated rows with the model's answers. The table is a DataFrame if pandas
-        is installed, otherwise a list of dicts. If the evaluated data were passed as a DataFrame, the table
-        has their index and values, and labels that are numbers stay numbers. None without an evaluation.
+        is installed, otherwise a list of dicts. Labels that are numbers stay numbers, unless they come from a
+        file. If the data were passed as a DataFrame, the table has their index and values. None without an
+        evaluation.
     """
 
     output_dir: str
@@ -66,18 +67,23 @@ def restore_columns(table, data, first):
     return table.rename(columns={str(name): name for name in data})
 
 
-def restore_labels(table, labels, columns):
-    """Converts columns of a table to numbers or booleans, if the caller's labels are numbers or booleans.
-
-    Args:
-      table: a DataFrame.
-      labels: list of the caller's labels; if it is empty, nothing is converted.
-      columns: names of the columns with labels.
+def read_frame(path):
+    """Returns the DataFrame whose rows `data_files.write` wrote to a file. Returns None if the rows were no
+    DataFrame, or if pandas is missing. Types that texts cannot be converted to, such as intervals, are lost.
     """
-    if labels and not any(isinstance(label, str) for label in labels):
-        # These are errors: scores, which are numbers already; several labels; and texts from --label_map.
-        with contextlib.suppress(TypeError, ValueError):
-            table[columns] = table[columns].map(json.loads)
+    if not files.exists(about := data_files.frame_path(path)):
+        return None
+    frame = table([json.loads(line) for line in files.read_text(path).split("\n") if line])
+    if not data_files.is_frame(frame):
+        return None
+    # See `table`.
+    import pandas
+
+    about = files.read_json_object(about)
+    frame.columns = about["columns"]
+    return frame.astype(dict(zip(frame, about["types"])), errors="ignore").set_index([
+        pandas.Series(values, name=name).astype(kind, errors="ignore")
+        for name, kind, values in about["index"]])
 
 
 def answer_row(fields, answer):
@@ -94,13 +100,15 @@ def answer_row(fields, answer):
     return {**{renamed[name]: value for name, value in fields.items()}, **found}
 
 
-def read_predictions(directory):
+def read_predictions(directory, labels):
     """Returns the table in the file eval_predictions.jsonl of a directory. If a column of the data has the
-    name of a column probability_LABEL, it gets the prefix "input_"."""
+    name of a column probability_LABEL, it gets the prefix "input_". `labels` is {text: label in its type}."""
     lines = files.read_text(os.path.join(directory, PREDICTIONS)).split("\n")
     rows = [json.loads(line) for line in lines if line]
     names = list(dict.fromkeys(name for row in rows for name in row))
     taken = {f"probability_{label}" for row in rows for label in row.get("probabilities") or ()}
     renamed = row_fields.rename_fields(names, taken)
-    return table([answers.spread_probabilities({renamed[name]: value for name, value in row.items()})
-                  for row in rows])
+    rows = [answers.spread_probabilities({renamed[name]: value for name, value in row.items()})
+            for row in rows]
+    return table(rows if not labels else [
+        row | {name: labels.get(row[name], row[name]) for name in ("label", "prediction")} for row in rows])

@@ -39,9 +39,14 @@ class TextPredictor:
 
     fields: tuple[str, ...]
 
-    def __init__(self, predictor: Any) -> None:
-        """Creates the object. `predictor` is a `bertlib.serving.predictor.Predictor`."""
-        self._predictor = predictor
+    def __init__(self, predictor: Any, labels: dict[str, Any] | None = None) -> None:
+        """Creates the object.
+
+        Args:
+          predictor: a `bertlib.serving.predictor.Predictor`.
+          labels: {label in its answers: label in the answers of this object}; None if they are equal.
+        """
+        self._predictor, self._labels = predictor, labels
         self.fields = predictor.fields
 
     def __call__(self, inputs: Any) -> Any:
@@ -70,7 +75,15 @@ class TextPredictor:
                 prepared.append(self._predictor.prepare(*values))
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
-        return self._predictor.answer(prepared)
+        return self._answer_prepared(prepared)
+
+    def _answer_prepared(self, prepared):
+        answers = self._predictor.answer(prepared)
+        for answer in answers if self._labels else ():
+            answer["prediction"] = answer["label"] = self._labels[answer["label"]]
+            answer["probabilities"] = dict(zip(map(self._labels.get, answer["probabilities"]),
+                                               answer["probabilities"].values()))
+        return answers
 
     def _texts(self, item, name):
         """Checks the type of an input. Returns the texts of the input as a tuple of str.
@@ -128,7 +141,7 @@ class TextPredictor:
                 where = data_files.row_name(item.line, index) if isinstance(data, list) else (
                     f"{data}:{item.line}")
                 raise ValueError(data_files.explain_flags(f"{where}: {item.problem}", {"text_column"}))
-        answers = self._predictor.answer([self._predictor.prepare(*item.values) for item in found])
+        answers = self._answer_prepared([self._predictor.prepare(*item.values) for item in found])
         return [tables_of_results.answer_row(item.fields, answer)
                 for item, answer in zip(found, answers)]
 

@@ -61,7 +61,6 @@ def run(script: str, flags: list[str], verbose: bool, explain: Any = str) -> Non
       explain: function that returns a message of the command in the words of the called Python function.
 
     Raises:
-      TypeError: `flags` contains a flag that the command does not have.
       ValueError: the command ended with an error message, which is the text of the exception.
       ChildProcessError: the command was ended by a signal, or by an unknown error.
       KeyboardInterrupt: the caller was interrupted.
@@ -73,8 +72,10 @@ def run(script: str, flags: list[str], verbose: bool, explain: Any = str) -> Non
         try:
             _follow(child, lines, verbose)
         except BaseException as error:
-            shows = verbose and isinstance(error, KeyboardInterrupt)
-            child_processes.end([child], lambda child: _follow(child, lines, shows))
+            is_interrupt = isinstance(error, KeyboardInterrupt)
+            child_processes.end([child], lambda child: _follow(child, lines, verbose and is_interrupt))
+            if is_interrupt and (message := child.outcome.message):
+                raise KeyboardInterrupt(message.replace("the same command", "the same call")) from None
             raise
     for warning in [] if verbose else child.outcome.warnings:
         # The level 4 is the line of the user's program that called the function of `bertlib.api`.
@@ -119,13 +120,8 @@ def _error(script, child, lines, explain):
       child: the `child_processes.Child`.
       lines: the last lines of the log.
     """
-    outcome = child.outcome
-    if outcome.similar_flags is not None:
-        close = f" Did you mean {', '.join(outcome.similar_flags)}?" if outcome.similar_flags else (
-            " See docs/reference/flags.md.")
-        return TypeError(f"there is no setting {outcome.flags[0]!r}.{close}")
-    message, code = outcome.known_message, child.process.returncode
-    if message and outcome.outcome != "stopped":
+    message, code = child.outcome.known_message, child.process.returncode
+    if message and child.outcome.outcome != "stopped":
         return ValueError(explain(message))
     return ChildProcessError(describe_signal(script, child, lines) or (
         f"{script} ended with the exit code {code}: {message or ' / '.join(lines[-3:])}"))

@@ -9,6 +9,7 @@ import math
 from bertlib.data.columns import is_blank
 from bertlib.data.example_encoding import ENCODER_INPUTS
 from bertlib.runs import registry
+from bertlib.runs.entries import flag_text
 
 _DIGITS = 6
 VECTORS = "vectors"  # the answers that each model can give
@@ -220,7 +221,7 @@ def spread_probabilities(row):
     found = {}
     for name, value in row.items():
         if name == "probabilities" and isinstance(value, dict):
-            found.update({f"probability_{label}": number for label, number in value.items()})
+            found.update({f"probability_{flag_text(label)}": number for label, number in value.items()})
         else:
             found[name] = value
     return found

@@ -49,7 +49,7 @@ def forked_commands(scripts, tmp_path_factory):
 @pytest.fixture(scope="module")
 def settings(tiny_model):
     return dict(tiny_model.flags, num_train_epochs=1, train_batch_size=8, learning_rate=np.float64(1e-3),
-                do_lower_case=True, export_dir=None)
+                do_lower_case=True, label_map=None)
 
 
 def process_state():
@@ -178,8 +178,6 @@ def replace_command(monkeypatch, code, outcome):
 
 
 @pytest.mark.parametrize("code, outcome, kind, message", [
-    (1, {"outcome": "refused", "flags": ["num_epochs"], "similar_flags": ["num_cores"]}, TypeError,
-     "there is no setting 'num_epochs'. Did you mean num_cores?"),
     (1, {"outcome": "refused", "message": "no column 'b' (--text_column);\nthe columns are a."}, ValueError,
      "no column 'b' (--text_column);\nthe columns are a."),
     (-9, None, ChildProcessError,
@@ -227,11 +225,30 @@ def test_flags_in_messages_are_written_as_arguments(message, text):
     (dict(text="a "), ValueError, "text: the name 'a ' is empty, or begins or ends"),
     (dict(seed={}), TypeError, "seed={} is of the type dict"),
     (dict(train_file="a"), TypeError, "Pass the argument `data` instead"),
-    (dict(do_train=False), TypeError, "does not take the setting 'do_train'")])
+    (dict(do_train=False), TypeError, "does not take the setting 'do_train'"),
+    (dict(num_epochs=1), TypeError, r"no setting 'num_epochs'\. Did you mean num_train_epochs\?"),
+    (dict(verbosity={}), TypeError, "verbosity={} is of the type dict"),
+    (dict(zzz=1), TypeError, r"no setting 'zzz'\. See docs/reference/flags\.md\.")])
 def test_wrong_arguments_are_refused_before_anything_is_written(arguments, kind, message, tmp_path):
     with pytest.raises(kind, match=message):
         api.train(output_dir=tmp_path / "model", **{"data": [("a", "b")], **arguments})
     assert not (tmp_path / "model").exists()
+
+
+def test_an_output_directory_is_no_file(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match=r"^output_dir: .*file is not a directory\. Use another"):
+        api.train(rows(3, 1), tmp_path / "file")
+
+
+def test_messages_about_data_in_memory_name_rows():
+    file = data_files.DataFile("a.jsonl", data_files.Columns(), b"")
+    for message, text in [
+            ("a.jsonl: 2 bad lines. The first is line 3.", "data: 2 bad rows. The first is row 3."),
+            ("--train_file=a.jsonl:2: the label 'line 1' occurs in other lines.",
+             "data, row 2: the label 'line 1' occurs in other rows."),
+            ("b.csv: 2 bad lines.", "b.csv: 2 bad lines.")]:
+        assert data_files.name_rows(message, file) == text
 
 
 def test_swapped_arguments_and_unknown_options_are_named(trained, tmp_path):
@@ -411,9 +428,9 @@ class Log:
 out, sys.stdout = sys.stdout, Log()
 try:
     api.train(json.loads(sys.argv[1]), sys.argv[2], **json.loads(sys.argv[3]))
-except KeyboardInterrupt:
+except KeyboardInterrupt as error:
     left = open(f"/proc/self/task/{os.getpid()}/children").read().split()
-    print("interrupted", left, file=out)
+    print("interrupted", left, error, file=out)
 """
 
 
@@ -424,7 +441,8 @@ def test_an_interrupted_training_saves_its_step_and_leaves_no_process(settings, 
     done = run_code(INTERRUPTED, json.dumps(data), tmp_path / "model",
                     json.dumps({**plain, "num_train_epochs": 1000}))
     done.assert_success("run_classifier.py: terminated.")
-    assert done.out == "interrupted []\n", done.err
     step = tensors_of(tmp_path / "model")["global_step"]
     assert 10 <= step < 3000 and step != 1000
+    assert done.out.startswith("interrupted [] terminated. "), done.err
+    assert f"model.ckpt-{step}: run the same call again to continue." in done.out
     assert len(list((tmp_path / "model" / "data").iterdir())) == 1

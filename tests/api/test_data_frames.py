@@ -1,5 +1,6 @@
 """`bertlib.api` with DataFrames. pandas is optional."""
 
+import importlib.util
 import json
 
 from helpers import write_json
@@ -27,21 +28,26 @@ def test_a_table_of_predictions_has_the_index_of_the_data(tiny_model, tmp_path):
 
 
 @pytest.mark.slow(reason="commands on further kinds of data")
-def test_data_frames_in_and_out(tiny_model, tmp_path):
+def test_data_frames_in_and_out(tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
     settings = dict(tiny_model.flags, num_train_epochs=1, train_batch_size=8)
     frame = pandas.DataFrame({"id": range(40), "body": [text for text, _ in rows(40, 4)],
-                              "kind": pandas.Categorical([label for _, label in rows(40, 4)])})
+                              "kind": [int(label == "animal") for _, label in rows(40, 4)],
+                              "group": pandas.Categorical(["x", "y"] * 20), 5: [[1]] * 40})
     frame.loc[3, "note"] = pandas.Timestamp("2026-01-02")
-    trained = api.train(frame, tmp_path / "model", dev_fraction=0.2, text="body", label="kind", verbose=False,
+    frame.index = pandas.MultiIndex.from_arrays(
+        [range(40, 0, -1), pandas.date_range("2026-01-02", periods=40)], names=["number", None])
+    trained = api.train(frame, "~/model", dev_fraction=0.2, text="body", label="kind", verbose=False,
                         **settings)
     assert isinstance(trained.predictions, pandas.DataFrame) and len(trained.predictions) == 8
-    again = api.evaluate(tmp_path / "model", verbose=False)  # evaluates the rows of --dev_fraction
-    # This evaluation reads the file of the training, so it does not know the types of the values.
-    assert again.metrics == trained.metrics and again.predictions["id"].dtype != int
-    assert again.predictions["loss"].tolist() == trained.predictions["loss"].tolist()
-    found = api.evaluate(tmp_path / "model", frame.tail(5), verbose=False).predictions
+    again = api.evaluate("~/model", verbose=False)  # evaluates the rows of --dev_fraction
+    assert again.metrics == trained.metrics
+    pandas.testing.assert_frame_equal(again.predictions, trained.predictions)
+    result = api.evaluate("~/model", frame.tail(5), verbose=False, baseline=True)
+    found = result.predictions
+    assert "bag_of_words" in result.metrics["baselines"] or not importlib.util.find_spec("sklearn")
     assert found["id"].tolist() == [35, 36, 37, 38, 39] and found["is_right"].dtype == bool
-    assert found.index.tolist() == [35, 36, 37, 38, 39] and found["note"].dtype == frame["note"].dtype
+    assert found.index.equals(frame.index[-5:]) and found["note"].dtype == frame["note"].dtype
     assert api.predict(tmp_path / "model", frame)["prediction"].tolist()[-5:] == found["prediction"].tolist()
     with pytest.raises(ValueError, match="data has two columns with the name 'id'"):
         api.train(pandas.concat([frame, frame["id"]], axis=1), tmp_path / "other")
@@ -62,8 +68,17 @@ def test_predictions_have_the_type_of_the_labels(labels, trained, expected, tiny
         write_json(path / "run.json", {**json.loads((path / "run.json").read_text()),
                                        "files": {"train_file": "moved/data/train-1.jsonl"}})
     frame = pandas.DataFrame({"text": ["a cat", "a dog", "the man"], "label": "mine"})
-    for data in [frame.assign(kind=labels)] if labels else [frame, frame["text"]]:
-        assert {type(value) for value in api.predict(path, data)["prediction"].tolist()} == {expected}
+    for data in [frame.assign(kind=labels)] if labels else [frame, frame["text"], frame["text"].tolist()]:
+        table = api.predict(path, data)
+        assert {type(value) for value in table["prediction"].tolist()} == {expected}
+        assert list(table)[-2:] == [f"probability_{name}" for name in names]
+    with api.load(path) as predictor:
+        answer = predictor("a cat")
+    known = {str: str, bool: json.loads, int: json.loads}[type(trained)] if trained is not None else str
+    assert list(answer["probabilities"]) == list(map(known, names))
+    assert answer["label"] == answer["prediction"] == max(answer["probabilities"],
+                                                          key=answer["probabilities"].get)
+    assert "vector" in api.predict(path, frame, task="vectors")
 
 
 def test_a_table_keeps_the_names_of_columns(classifier_dir):
@@ -84,7 +99,7 @@ def test_the_predictions_of_a_training_have_the_index_the_columns_and_the_labels
     frame.loc["id3", 0] = None
     with pytest.raises(ValueError, match=r"^data, row 4 \(index 'id3'\): the text is missing; complete the"):
         api.train(frame, tmp_path / "model", text=0, label=1, dev=frame, verbose=False, **settings)
-    with pytest.warns(UserWarning, match=r"^data: 1 bad lines are left out, because skip_bad_lines=True: "):
+    with pytest.warns(UserWarning, match=r"^data: 1 bad rows are left out, because skip_bad_lines=True: "):
         found = api.train(frame, tmp_path / "model", text=0, label=1, dev=frame[::-1].dropna(), verbose=False,
                           skip_bad_lines=True, **settings).predictions
     assert list(found)[:8] == ["line", 0, 1, 2, "day", "input_label", "label", "prediction"]
