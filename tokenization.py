@@ -16,6 +16,7 @@ https://arxiv.org/abs/1808.06226), which needs no rules for words:
 """
 
 import collections.abc
+import copy
 import functools
 import itertools
 import os
@@ -92,6 +93,9 @@ _CHINESE_OR_OTHERS = re.compile(rf"[{_CHINESE}]|[^ \t\n\r{_CHINESE}]+")
 # A cache contains at most `_REMEMBERED_CHUNKS` chunks, of at most `_LONGEST_REMEMBERED` characters each.
 _REMEMBERED_CHUNKS = 1 << 16
 _LONGEST_REMEMBERED = 32
+# If a limited tokenizer gets a longer text without white space, it divides the text at ASCII punctuation.
+_LONGEST_WHOLE = 1000
+_ASCII_SIGN_OR_OTHERS = re.compile(r"[!-/:-@\[-`{-~]|[^!-/:-@\[-`{-~]+")
 
 
 def validate_case_matches_checkpoint(do_lower_case, init_checkpoint):
@@ -373,6 +377,7 @@ class _Tokenizer:
     """
 
     protected = None
+    _limit = None  # see `limited`
 
     def __getstate__(self):
         return {name: value for name, value in vars(self).items() if not name.startswith("_remembered")}
@@ -390,9 +395,17 @@ class _Tokenizer:
             longest_first = sorted(never_split, key=len, reverse=True)
             self.protected = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
 
+    def limited(self, limit):
+        """Returns a tokenizer whose `tokenize` returns only the first `limit` tokens of a text. The rest of a
+        long text is not tokenized."""
+        found = copy.copy(self)
+        found._limit = limit
+        return found
+
     def _cached_tokens(self, text):
         chunks = self._chunks_of(convert_to_unicode(text))
-        return list(itertools.chain.from_iterable(map(self._remembered.__getitem__, chunks)))
+        tokens = itertools.chain.from_iterable(map(self._remembered.__getitem__, chunks))
+        return list(itertools.islice(tokens, self._limit))
 
     def _generate(self, text):
         """Yields the tokens of a text (str). The protected special tokens are kept whole."""
@@ -491,11 +504,20 @@ class FullTokenizer(_Tokenizer):
 
     def tokenize_plainly(self, text):
         """Returns the WordPiece tokens (list of str) of text (str or UTF-8 bytes), without the cache."""
-        return list(self._generate(convert_to_unicode(text)))
+        return list(itertools.islice(self._generate(convert_to_unicode(text)), self._limit))
 
     def _split(self, text):
-        for word in self.basic_tokenizer.tokenize(text):
-            yield from self.wordpiece_tokenizer.tokenize(word)
+        for part in self._parts(text):
+            for word in self.basic_tokenizer.tokenize(part):
+                yield from self.wordpiece_tokenizer.tokenize(word)
+
+    def _parts(self, text):
+        """Divides a text at ASCII punctuation, if a limit then saves the work for the rest of the text. The
+        text stays whole if this could change the tokens: the lower case of a Greek sigma depends on the
+        characters around it, and a replaced tokenizer may have other rules."""
+        if not self._limit or len(text) <= _LONGEST_WHOLE or "Σ" in text or self._state() is None:
+            return [text]
+        return map(re.Match.group, _ASCII_SIGN_OR_OTHERS.finditer(text))
 
     def _spans(self, text):
         if self._state() is None:
@@ -524,10 +546,11 @@ class FullTokenizer(_Tokenizer):
             return text.split()
         # Normally, each Chinese character is a separate chunk. In two cases, the text is split only at white
         # space: `tokenize_chinese_chars` is false, or a special token contains a Chinese character.
-        if (not self.basic_tokenizer.tokenize_chinese_chars
-                or self.protected is not None and _CHINESE_CHARACTER.search(self.protected.pattern)):
-            return _BETWEEN_SPACES.findall(text)
-        return _CHINESE_OR_OTHERS.findall(text)
+        is_whole = (not self.basic_tokenizer.tokenize_chinese_chars
+                    or self.protected is not None and _CHINESE_CHARACTER.search(self.protected.pattern))
+        pattern = _BETWEEN_SPACES if is_whole else _CHINESE_OR_OTHERS
+        # `finditer` saves the work beyond the limit, but takes longer for a whole text.
+        return map(re.Match.group, pattern.finditer(text)) if self._limit else pattern.findall(text)
 
     def _state(self):
         """Returns a tuple of all settings on which the tokens depend. Returns None if `basic_tokenizer` or
@@ -666,17 +689,17 @@ TOKENIZERS = FullTokenizer, SentencePieceTokenizer
 
 class _Chunks(dict):
     """A cache of tokenized text: {chunk of text: list of its tokens}. If a chunk is not in the cache, it is
-    tokenized at the look-up."""
+    tokenized at the look-up. The result for a long chunk is an iterator."""
 
     def __init__(self, tokenizer):
         self._tokenizer = tokenizer
 
     def __missing__(self, chunk):
-        tokens = list(self._tokenizer._generate(chunk))
+        tokens = self._tokenizer._generate(chunk)
         if len(chunk) <= _LONGEST_REMEMBERED:
             if len(self) >= _REMEMBERED_CHUNKS:
                 self.clear()
-            self[chunk] = tokens
+            tokens = self[chunk] = list(tokens)
         return tokens
 
 

@@ -13,6 +13,7 @@ import ipaddress
 import json
 import os
 import re
+import time
 from typing import Annotated, Any, NamedTuple
 import urllib.parse
 
@@ -29,6 +30,9 @@ _PAGES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pages")
 _LOG_SECONDS = 60
 # If a request is refused, the rest of its body is read for at most this number of seconds.
 DISCARD_SECONDS = 5
+# All requests have at most this number of times the bytes of the largest body. Above this limit, only
+# requests of at most `_SMALL_BYTES` are accepted.
+_LARGE_BODIES, _SMALL_BYTES = 32, 2 ** 16
 _RETRY = {"Retry-After": "1"}  # header of the status 503: after this number of seconds, try again
 # The errors of /predict, as they appear in the OpenAPI description of the interface.
 _ERRORS = {
@@ -71,6 +75,8 @@ class Gate:
 
     Attributes:
       is_ending: whether each answer asks the client to close the connection.
+      connections: collection of all open connections. If it has more than twice as many connections as
+        concurrent requests are allowed, /predict is refused, and each answer closes its connection.
     """
 
     def __init__(self, app, limits, any_host, errors):
@@ -89,12 +95,13 @@ class Gate:
         self._under_way = 0
         self._errors = errors
         self._next_log = 0  # time at which the next error is logged, in seconds of the event loop's clock
-        self.is_ending = False
+        self.is_ending, self.connections = False, ()
 
     async def __call__(self, scope, receive, send):
         if scope["type"] != "http":
             return
         state = {"more_body": True}
+        is_full = len(self.connections) > 2 * self._limits.requests
 
         async def counting_receive():
             message = await receive()
@@ -104,7 +111,7 @@ class Gate:
         async def careful_send(message):
             if message["type"] == "http.response.start":
                 self._count(message["status"])
-                is_last = is_ambiguous or self.is_ending
+                is_last = is_ambiguous or is_full or self.is_ending
                 message["headers"] = [*message.get("headers", ()), (b"x-content-type-options", b"nosniff"),
                                       *([(b"connection", b"close")] if is_last else ())]
             elif not message.get("more_body") and state["more_body"]:
@@ -116,7 +123,7 @@ class Gate:
         headers = starlette.requests.Headers(scope=scope)
         # With both headers, this server and a proxy may disagree about the end of the body (RFC 9112, 6.1).
         is_ambiguous = {"content-length", "transfer-encoding"} <= set(headers)
-        refusal = self._refusal(headers, scope["path"])
+        refusal = self._refusal(headers, scope["path"], is_full)
         app = responses.JSONResponse({"detail": refusal[1]}, refusal[0], _RETRY if refusal[0] == 503 else None
                                      ) if refusal else self._app
         self._under_way += 1
@@ -141,7 +148,7 @@ class Gate:
             logging.warning("Answers with an error since the start: %s.", ", ".join(
                 f"status {code}: {count:,}" for code, count in sorted(self._errors.items())))
 
-    def _refusal(self, headers, path):
+    def _refusal(self, headers, path, is_full):
         """Returns (status, message) if a request is refused, otherwise None."""
         host, origin = headers.get("host", ""), headers.get("origin")
         if not self._any_host and not _is_loopback_name(host):
@@ -149,7 +156,7 @@ class Gate:
                          "Use http://localhost, or start serve.py with --token.")
         if origin is not None and _host_of(origin) != host.lower():
             return 403, f"Pages of {origin!r:.80} may not use this server."
-        if self._under_way >= self._limits.requests and path == "/predict":
+        if path == "/predict" and (is_full or self._under_way >= self._limits.requests):
             return 503, "Too many requests are under way. Send the request again later."
         return None
 
@@ -185,11 +192,24 @@ async def _discard(receive, state):
 # --- Requests and answers --------------------------------------------------------------------------------
 
 
-async def _read_body(request, limits):
-    """Returns the body of a request as a text.
+def _reserve(sizes, request, number, limits):
+    """Sets the number of bytes of a request in `sizes`, the dict of all requests.
 
     Raises:
-      HTTPException: the type, size or encoding of the body is wrong, or the body is not complete.
+      HTTPException: the requests have too many bytes.
+    """
+    sizes[request] = number
+    if number > _SMALL_BYTES and sum(sizes.values()) > _LARGE_BODIES * limits.body_bytes:
+        del sizes[request]
+        raise HTTPException(503, "Too many long texts are under way. Send the request again later.", _RETRY)
+
+
+async def _read_body(request, limits, sizes):
+    """Returns the body of a request as a text. For `sizes`, see `_reserve`.
+
+    Raises:
+      HTTPException: the type, size or encoding of the body is wrong, the body is not complete, or the
+        requests have too many bytes.
     """
     kind, _, parameters = request.headers.get("content-type", "").lower().partition(";")
     charset = parameters.replace(" ", "").replace('"', "")
@@ -199,12 +219,17 @@ async def _read_body(request, limits):
         raise HTTPException(415, "Send the body without compression (no Content-Encoding).")
     too_large = HTTPException(413, f"The body has more than {limits.body_bytes:,} bytes. Send fewer "
                               "or shorter texts in a request.")
+    declared = int(request.headers.get("content-length", 0))
+    if declared > limits.body_bytes:
+        raise too_large
+    _reserve(sizes, request, declared, limits)
     body = bytearray()
     try:
         async for chunk in request.stream():
             body += chunk
             if len(body) > limits.body_bytes:
                 raise too_large
+            _reserve(sizes, request, max(declared, len(body)), limits)
     except starlette.requests.ClientDisconnect:
         raise HTTPException(400, "The body is not complete.") from None
     try:
@@ -260,7 +285,7 @@ def parse_inputs(text, predictor, max_texts):
 
 
 async def _answer(request, batches, inputs, seconds):
-    """Returns the answers to inputs.
+    """Returns the answers to inputs. Clears the list `inputs`, so that its texts use no memory.
 
     Raises:
       HTTPException: there is no answer, or the client has closed the connection.
@@ -270,6 +295,7 @@ async def _answer(request, batches, inputs, seconds):
     except request_batches.QueueFull as error:
         raise HTTPException(503, "Too many texts wait for an answer. Send the request again later.",
                             {"Retry-After": str(error.seconds)}) from None
+    inputs.clear()
     future = asyncio.wrap_future(submitted)
     gone = asyncio.ensure_future(request.receive())  # this future is done when the client disconnects
     try:
@@ -313,7 +339,8 @@ def create_app(predictor, batches, limits, token):
         f"classify. The body of a request has at most {limits.body_bytes:,} bytes and "
         f"{limits.texts:,} inputs.")
     bearer = security.HTTPBearer(auto_error=False)
-    errors = collections.Counter()
+    errors, counts, start = collections.Counter(), collections.Counter(), time.monotonic()
+    sizes = {}  # of the requests under way, see `_reserve`
     # --model_dir may be a link, which can name another model later.
     folder, checkpoint = os.path.split(os.path.realpath(predictor.checkpoint))
 
@@ -332,11 +359,16 @@ def create_app(predictor, batches, limits, token):
     async def predict(request: fastapi.Request):
         end = asyncio.get_running_loop().time() + limits.seconds
         try:
-            text = await asyncio.wait_for(_read_body(request, limits), limits.seconds)
+            inputs, is_list = parse_inputs(  # no variable contains the body, which may be large
+                await asyncio.wait_for(_read_body(request, limits, sizes), limits.seconds), predictor,
+                limits.texts)
+            _reserve(sizes, request, request_batches.size_of(inputs), limits)
+            answers = await _answer(request, batches, inputs, end - asyncio.get_running_loop().time())
         except asyncio.TimeoutError:
             raise HTTPException(408, "The body of the request did not arrive in time.") from None
-        inputs, is_list = parse_inputs(text, predictor, limits.texts)
-        answers = await _answer(request, batches, inputs, end - asyncio.get_running_loop().time())
+        finally:
+            sizes.pop(request, None)
+        counts["answers"] += 1
         return responses.Response(json.dumps(answers if is_list else answers[0], ensure_ascii=False),
                                   media_type="application/json", headers={"Cache-Control": "no-store"})
 
@@ -346,8 +378,9 @@ def create_app(predictor, batches, limits, token):
     async def health():
         if not batches.is_alive:
             raise HTTPException(503, "The thread of the model has ended. Start the server again.")
-        return {"status": "ok", "model": os.path.basename(folder), "checkpoint": checkpoint, "errors": errors,
-                "task": predictor.task, "fields": predictor.fields,
+        return {"status": "ok", "model": os.path.basename(folder), "checkpoint": checkpoint,
+                "seconds": int(time.monotonic() - start), "answers": counts["answers"], "errors": errors,
+                "queue": batches.num_waiting, "task": predictor.task, "fields": predictor.fields,
                 "required": predictor.required, "needs_token": token is not None}
 
     _add_page(app, "/", "try.html")

@@ -23,6 +23,8 @@ _SEND_SECONDS = 5
 # the client to close its connection. Then the server closes idle connections. Without the wait, a request
 # that a client has just sent would get no answer.
 _CLOSING_SECONDS = 0.5
+# At most this number of bytes is read from a connection at a time. asyncio's default is four times as large.
+_READ_BYTES = 2 ** 16
 
 
 class _Protocol(h11_impl.H11Protocol):
@@ -34,6 +36,7 @@ class _Protocol(h11_impl.H11Protocol):
 
     def connection_made(self, transport):
         super().connection_made(transport)
+        transport.max_size = _READ_BYTES
         self._timer = None
         self._restart_timer(self.request_seconds)
 
@@ -77,8 +80,7 @@ def serve(gate, server, limits, is_stopped):
     Args:
       gate: a `http_app.Gate`.
       server: a listening socket. It is closed at the end.
-      limits: a `http_app.Limits`. If more connections are open than twice the largest number of
-        requests, requests are answered with 503.
+      limits: a `http_app.Limits`.
       is_stopped: function without arguments, which returns a bool.
 
     Raises:
@@ -88,10 +90,10 @@ def serve(gate, server, limits, is_stopped):
     config = uvicorn.Config(
         gate, http=protocol, ws="none", loop="asyncio", lifespan="off", log_config=None, log_level="error",
         access_log=False, server_header=False, proxy_headers=False,
-        timeout_keep_alive=_IDLE_SECONDS, limit_concurrency=2 * limits.requests + 1,
-        backlog=socket.SOMAXCONN,
+        timeout_keep_alive=_IDLE_SECONDS, backlog=socket.SOMAXCONN,
         timeout_graceful_shutdown=math.ceil(limits.seconds) + http_app.DISCARD_SECONDS + _SEND_SECONDS)
     runner = _Server(config)
+    gate.connections = runner.server_state.connections
     # uvicorn runs in a separate thread. In the main thread, it would replace this program's signal handlers.
     thread = threading.Thread(target=runner.run, args=([server],), name="HTTP", daemon=True)
     thread.start()

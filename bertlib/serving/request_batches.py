@@ -1,15 +1,17 @@
 """Answers inputs, for example texts to classify, in batches. A batch may contain inputs of several concurrent
 requests. A single thread computes the batches.
 
-This thread tokenizes the inputs in the order of their requests, until several batches wait. If less than one
-batch waits, the thread waits for more inputs, but only for a limited time after the arrival of the first one.
-Then it computes the request whose turn was longest ago, in a batch with other texts of similar length. A
-request that needs several batches has its next turn after the requests that arrived during its batch.
+This thread tokenizes one request after another, the shorter ones first, until several batches wait. If less
+than one batch waits, the thread waits for more inputs, but only for a limited time after the arrival of the
+first one. Then it computes the request whose turn was longest ago, in a batch with other texts of similar
+length. A request that needs several batches has its next turn after the requests that arrived during its
+batch.
 """
 
 import collections
 import concurrent.futures
 import math
+import sys
 import threading
 import time
 from typing import Any, NamedTuple
@@ -24,6 +26,11 @@ _CALL_TOKENS = 24
 _MOST_CALLS = 12
 # Texts of this number of batches are tokenized before they are needed, to find texts of similar length.
 _BATCHES_AHEAD = 4
+# If texts wait for a batch, other texts are tokenized for at most this number of seconds, and one text more.
+_TOKENIZE_SECONDS = 0.05
+# A request may be tokenized before requests that arrived earlier by this number of seconds for each 10,000
+# bytes that they have more. So short texts do not wait for long ones, and long ones wait for a limited time.
+_SECONDS_AHEAD = 0.05
 # Weight of the measurements before the last batch in the mean speed of the model.
 _DECAY = 0.9
 
@@ -62,12 +69,14 @@ class _Request:
       left: number of inputs without an answer.
       arrival: time of the request's arrival, from `time.monotonic`.
       turn: time of its arrival, or of the end of the last batch that was computed for this request.
+      rank: the request with the lowest number is tokenized first.
     """
 
     def __init__(self, inputs):
         self.inputs, self.left = inputs, len(inputs)
         self.future, self.answers = concurrent.futures.Future(), [None] * len(inputs)
         self.arrival = self.turn = time.monotonic()
+        self.rank = self.arrival + _SECONDS_AHEAD * (size_of(inputs) // 10_000)
 
 
 class _Input(NamedTuple):
@@ -115,7 +124,7 @@ class RequestBatches:
         self._predictor, self._batch_size, self._max_wait = predictor, batch_size, max_wait
         self._max_queue, self._max_windows = max_queue, max_windows
         self._changed = threading.Condition()  # protects the next three attributes
-        self._requests, self._is_closed = collections.deque(), False
+        self._requests, self._is_closed = [], False
         self._open = set()  # all requests without an answer, from the queue and from `_waiting`
         self._waiting = []  # contains `_Window` objects; only `self._thread` uses it
         # Weighted sums over the last batches; and the seconds of the fastest call of the model.
@@ -126,6 +135,11 @@ class RequestBatches:
     @property
     def is_alive(self):
         return self._thread.is_alive()
+
+    @property
+    def num_waiting(self):
+        """Number of inputs of the requests that have no answer yet."""
+        return sum(len(request.answers) for request in list(self._open))
 
     def submit(self, inputs, seconds=math.inf):
         """Adds a request to the queue.
@@ -147,7 +161,7 @@ class RequestBatches:
         with self._changed:
             if self._is_closed:
                 raise RuntimeError("the queue of requests is closed")
-            if sum(len(other.answers) for other in self._open) + len(inputs) > self._max_queue:
+            if self.num_waiting + len(inputs) > self._max_queue:
                 raise QueueFull
             late = self._wait_of(len(inputs)) - seconds
             if self._open and late > 0:
@@ -203,9 +217,11 @@ class RequestBatches:
         """Tokenizes requests until enough inputs wait. Returns false if the object is closed and all requests
         are answered."""
         requests = collections.Counter(window.input.request for window in self._waiting)
-        number = sum(min(count, self._batch_size) for count in requests.values())
-        while request := self._next_request(number):
+        number, seconds = sum(min(count, self._batch_size) for count in requests.values()), 0
+        while not (self._waiting and seconds > _TOKENIZE_SECONDS) and (request := self._next_request(number)):
+            start = time.monotonic()
             windows = self._prepare(request)
+            seconds += time.monotonic() - start
             self._waiting.extend(windows)
             number += min(len(windows), self._batch_size)
         return bool(self._waiting)
@@ -232,7 +248,9 @@ class RequestBatches:
                 if self._is_closed or seconds is not None and (seconds <= 0 or number >= self._batch_size):
                     return None
                 self._changed.wait(seconds)
-            return self._requests.popleft()
+            request = min(self._requests, key=lambda request: request.rank)
+            self._requests.remove(request)
+            return request
 
     def _prepare(self, request):
         """Tokenizes the inputs of a request. Returns a list of `_Window`; an empty list if the request has
@@ -260,6 +278,7 @@ class RequestBatches:
                 return []
             if not rows:  # a context without tokens has no window
                 self._finish(one)
+        request.inputs.clear()  # the texts may be much longer than their windows
         return found
 
     def _take_batch(self):
@@ -307,6 +326,12 @@ class RequestBatches:
         request.left -= 1
         if not request.left and request.future.set_running_or_notify_cancel():
             request.future.set_result(request.answers)
+
+
+def size_of(inputs):
+    """Returns the number of bytes of the texts. A text with an emoji has four bytes for each character."""
+    values = (value for item in inputs for value in item.values())
+    return sum(sum(map(sys.getsizeof, value if isinstance(value, list) else [value])) for value in values)
 
 
 def similar_lengths(lengths, first, batch_size, call_tokens):

@@ -4,6 +4,7 @@ The classes are found with `registry.find_answers`. They convert texts to inputs
 the model to answers. They also read the development set of a trained model again.
 """
 
+import functools
 import math
 
 from bertlib.data.columns import is_blank
@@ -56,6 +57,11 @@ class Answers:
         """Counts an input if it has more tokens than the model reads. `num_tokens` is the number of its
         tokens before truncation, with special tokens."""
         self.num_truncated += num_tokens > self.model.max_seq_length
+
+    @functools.cached_property
+    def limited_tokenizer(self):
+        """The tokenizer of the model. It stops after the largest number of tokens that the model reads."""
+        return self.model.tokenizer.limited(self.model.max_seq_length)
 
     # --- The data of a trained model
 

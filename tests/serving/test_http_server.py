@@ -4,6 +4,7 @@ import base64
 import concurrent.futures
 import copy
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from model_directories import TAGS, linear, write, write_classifier
 import pytest
 
 from bertlib import serving
+from bertlib.tasks import answers
 
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
@@ -216,10 +218,47 @@ def test_a_full_queue_and_too_many_requests_are_answered_at_once(predictor):
         held.go.set()
         assert [future.result()[0] for future in waiting] == [200, 200, 200]
         clients = [server.connect() for _ in range(12)]  # more than twice the limit of requests
-        wait_until(lambda: server.request("GET", "/health")[0] == 503)
+        wait_until(lambda: server.ask(ASK)[0] == 503)
+        status, headers, text = server.request("POST", "/predict", json.dumps(ASK), JSON)
+        assert status == 503 and (headers["retry-after"], headers["connection"]) == ("1", "close")
+        assert b"Too many requests" in text
+        found = json.loads(server.request("GET", "/health")[2])
+        assert found["errors"]["503"] > 3 and (found["answers"], found["queue"]) == (3, 0)
         for client in clients:
             client.close()
         wait_until(lambda: server.ask(ASK)[0] == 200)
+
+
+def test_long_texts_that_wait_have_a_limited_size_and_are_answered_as_a_whole(predictor):
+    """With the emoji, each of these texts has 352,000 bytes, and all texts have at most 3,200,000 bytes."""
+    held, long = Held(predictor, is_open=False), {"text_a": "🙂" + " the cat" * 11_000}
+    with running(held, body_bytes=100_000) as server, concurrent.futures.ThreadPoolExecutor(30) as pool:
+        def count():
+            found = json.loads(server.request("GET", "/health")[2])
+            return found["queue"], found["errors"].get("503", 0)
+
+        body = json.dumps(long)
+        requests = [pool.submit(server.request, "POST", "/predict", body, JSON) for _ in range(29)]
+        wait_until(lambda: sum(count()) == 29)
+        number, refused = count()
+        assert 3 <= number <= 9
+        short = pool.submit(server.ask, ASK)
+        wait_until(lambda: count() == (number + 1, refused))
+        held.go.set()
+        assert short.result()[0] == 200 and server.ask(long) == (200, predictor(**long))
+        found = [request.result() for request in requests]
+        assert {headers.get("retry-after") for status, headers, _ in found if status == 503} == {"1"}
+        labels = [json.loads(text)["label"] for status, _, text in found if status == 200]
+        assert labels == [predictor(**long)["label"]] * number
+
+
+def test_tokens_that_the_model_does_not_read_change_no_window(predictor):
+    whole = answers.create(predictor.answers.model)
+    whole.limited_tokenizer = whole.model.tokenizer
+    for sizes in itertools.product(range(1, 40, 3), range(0, 40, 3)):
+        texts = ["the cat " * size for size in sizes if size]
+        assert predictor.answers.windows(*texts) == whole.windows(*texts)
+    assert predictor.answers.num_truncated > 0
 
 
 def test_a_request_that_would_be_late_is_refused_at_once(predictor):

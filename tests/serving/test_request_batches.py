@@ -92,6 +92,18 @@ def test_a_long_text_delays_others_by_at_most_one_batch(echo, batches):
                             ["a b c d e f g h i j"] * 2]
 
 
+def test_texts_that_take_long_to_tokenize_do_not_delay_the_others(echo, batches, first):
+    """Short texts are tokenized first, and tokenization pauses for a batch that could be computed."""
+    prepare, order = echo.prepare, []
+    echo.prepare = lambda text: order.append(text[:3]) or time.sleep(0.06) or prepare(text)
+    compute = echo.compute
+    echo.compute = lambda windows: order.append("batch") or compute(windows)
+    later = [batches.submit(inputs(text)) for text in ("long" * 50_000, "bad", "bad", "new", "bad")]
+    echo.go.set()
+    assert later[3].result(30) == said("new") and later[0].result(30)
+    assert order == ["bad", "batch", "bad", "new", "batch", "bad", "lon", "batch"]
+
+
 @pytest.mark.parametrize("lengths, first, batch_size, call_tokens, expected", [
     ([10] * 6, 2, 4, 24, (0, 4)),  # no padding: a full batch
     ([5, 6, 95, 100, 120], 3, 9, 24, (2, 4)),  # 120 would pad both texts

@@ -62,7 +62,7 @@ class ChosenEnding(answers.Answers):
                              f"{choice_data.MIN_CHOICES} endings.")
         sent1, sent2, *endings = (answers.text(name, values[name]) for name in given)
         sequences, longest = choice_data.make_sequences(sent1, sent2, endings, self.model.max_seq_length,
-                                                        self.model.tokenizer)
+                                                        self.limited_tokenizer)
         self.count_truncated(longest)
         return sequences, endings
 

@@ -38,7 +38,8 @@ class Texts(answers.Answers):
                              "its type_vocab_size is 1. Leave text_b out.")
         windows, num_tokens = text_windows.make_windows(
             answers.text("text_a", text_a), text_b if text_b is None else answers.text("text_b", text_b),
-            self.model.max_seq_length, self.model.tokenizer, self._doc_stride)
+            self.model.max_seq_length, self.model.tokenizer if self._doc_stride else self.limited_tokenizer,
+            self._doc_stride)
         if not self._doc_stride:
             self.count_truncated(num_tokens)
         return [text_windows.make_sequences(*window, self.model.tokenizer)

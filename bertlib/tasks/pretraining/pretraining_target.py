@@ -34,7 +34,7 @@ class MaskedWords(answers.Answers):
         return pretraining_head.MaskedWordsHead(_NUM_WORDS, self.model.tokenizer.inv_vocab)
 
     def windows(self, text):
-        parts, tokenizer = answers.text("text", text).split(_MASK), self.model.tokenizer
+        parts, tokenizer = answers.text("text", text).split(_MASK), self.limited_tokenizer
         tokens, length = ["[CLS]"], self.model.max_seq_length
         for index, part in enumerate(parts):
             tokens += [_MASK] if index else []
