@@ -7,7 +7,8 @@
 - Which commands train and answer? `run_ner`, `run_swag`, `predict`, `serve`
 - Which commands change models? `export`, `convert_checkpoint`, `build_vocab`. `model_writer` writes a model.
 - Which commands help with experiments? `sweep`, `compare_results`, `reproduce`, `plan_memory`,
-  `glue_submission`, `download` with `published_files` (addresses and contents)
+  `glue_submission`, `download` with `published_files` (addresses and contents); `training_command` reads the
+  training command after the separator `--`
 
 The import of this package prepares the process for a command: when a module imports TensorFlow, TensorFlow
 prints no messages and is switched to graph mode. This package itself imports no TensorFlow, because

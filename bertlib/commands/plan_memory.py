@@ -7,12 +7,19 @@ This command prints a table of the largest micro-batch for each sequence length 
 micro-batch. A training with several micro-batches also stores the sums of their gradients. To plan such a
 training, pass its --gradient_accumulation_steps. For your own model, pass --bert_config_file instead of
 --model. 1 GB is 10⁹ bytes.
+
+The next command plans a training. The words after -- are its command, also with a recipe:
+
+    python plan_memory.py --card=rtx3060 -- python run_squad.py --flagfile=recipes/squad1.1-large-12gb.flags
+
+If the files of the model are not downloaded yet, add --model=large before the separator --.
 """
 
 import dataclasses
+import functools
 import time
 
-from bertlib.commands import common_flags
+from bertlib.commands import common_flags, training_command
 
 from absl import logging
 import tensorflow.compat.v1 as tf
@@ -20,7 +27,16 @@ import tensorflow.compat.v1 as tf
 from bertlib.data import input_pipeline
 from bertlib.estimator import memory_planner
 from bertlib.estimator.estimator import ModeKeys
-from bertlib.estimator.step_config import GB, OPTIMIZERS, StepConfig, gb
+from bertlib.estimator.step_config import (
+    FIELDS,
+    GB,
+    OPTIMIZERS,
+    SURELY_FITS,
+    StepConfig,
+    divisors,
+    gb,
+    resolve,
+)
 from bertlib.reports import charts
 from bertlib.runs import checks, entries, model_config
 from bertlib.runs.input_paths import refuse_directory
@@ -41,6 +57,7 @@ MODELS |= {f"{size}-cased": dict(MODELS[size], vocab_size=28996) for size in ("b
 # {value of --task: its target}. The numbers of outputs are those of MRPC, CoNLL-2003 and SWAG.
 TASKS = {"classifier": text_targets.SingleLabel(["0", "1"]), "ner": tagging_target.Tags([""] * 9),
          "squad": squad_target.Spans(), "swag": choice_target.Endings(4)}
+TAKES_PATHS = True  # the training command
 
 
 ENTRIES = entries.section("Model", None, [
@@ -93,28 +110,22 @@ def load_config(settings, lengths):
     Raises:
       ValueError: a length is above the model's number of positions, or the flags name two models.
     """
-    if settings.bert_config_file:
-        if settings.is_given("model"):
-            raise ValueError("--model and --bert_config_file cannot be combined. Leave one of them out.")
-        settings.max_seq_length = max(lengths)  # `model_config.load_config` checks this length
-        return model_config.load_config(settings)
-    config = modeling.BertConfig(**MODELS[settings.model])
-    if max(lengths) > config.max_position_embeddings:
-        raise ValueError(f"--max_seq_length={max(lengths)}: the published models have "
-                         f"{config.max_position_embeddings} positions. Pass at most this number.")
+    if settings.bert_config_file and settings.is_given("model"):
+        raise ValueError("--model and --bert_config_file cannot be combined. Leave one of them out.")
+    config = (model_config.read_config(settings) if settings.bert_config_file
+              else modeling.BertConfig(**MODELS[settings.model]))
+    settings.max_seq_length = max(lengths)
+    model_config.check_length(settings, config)
     return config
 
 
 def parse_lengths(settings):
     """Returns --max_seq_length as a list of ints."""
-    try:
-        lengths = [int(text) for text in settings.max_seq_length]
-    except ValueError:
-        lengths = []
-    if not lengths or min(lengths) < 3:
-        raise ValueError(f"--max_seq_length={','.join(settings.max_seq_length)}: pass whole numbers of "
+    texts = settings.max_seq_length
+    if not texts or not all(text.isdecimal() and int(text) >= 3 for text in texts):
+        raise ValueError(f"--max_seq_length={','.join(texts)}: pass whole numbers of "
                          "at least 3, with commas between them.")
-    return lengths
+    return list(map(int, texts))
 
 
 def check_flags(settings):
@@ -136,6 +147,36 @@ def check_flags(settings):
                              "Leave one of the two flags out.")
         refuse_directory(settings)
         checks.refuse_overwriting(settings, {}, {"output_file": [settings.output_file]})
+
+
+def take_training(settings, words):
+    """Sets flags to the values of a training command, also flags that only the training command has.
+
+    Args:
+      settings: a `Settings`.
+      words: list of str, the words of the training command.
+
+    Raises:
+      ValueError, OSError: the training command is wrong or cannot be planned, a flag is on both sides of the
+        separator --, or the model does not exist.
+    """
+    command, arguments = training_command.split(words)
+    task = command.removeprefix("run_")
+    if task not in TASKS:
+        raise ValueError(f"The memory of {command}.py cannot be planned.")
+    flags = training_command.CommandFlags(command)
+    flags.parse(arguments)
+    taken = {name: flags.values[name].value for name in flags.names}
+    taken.update(task=task, phase="training", do_train=True, batch_size=None, output_file=None)
+    for name, value in taken.items():
+        if settings.is_given(name):
+            raise ValueError(f"--{name} cannot be combined with a training command. If it is a flag of the "
+                             "training, write it after --.")
+        setattr(settings, name, value)
+    if not settings.is_given("model"):
+        model_config.resolve_model_flags(settings)
+    settings.max_seq_length = [str(settings.max_seq_length)]
+    settings.num_replicas = settings.num_replicas or 1
 
 
 def describe_step(settings):
@@ -215,43 +256,77 @@ def plan_row(usable, need_of_size, batch_size=None):
         fits = "fits" if margin * need.total <= usable else "does not fit"
         return batch_size, f"{describe_need(need)}; {fits}"
     largest = memory_planner.largest_batch(need_of_size, usable / margin)
-    text = [describe_need(largest.need)] if largest.need else []
+    text = [describe_need(largest.need),
+            f"{gb(usable - margin * largest.need.total)} free"] if largest.need else []
     if largest.one_more:
         text.append(f"{largest.batch_size + 1} would need {gb(margin * largest.one_more.total)}")
     return largest.batch_size, "; ".join(text)
 
 
-def main(_):
+def advise(step_config, largest, usable, need_of_step):
+    """Returns a line that says into how many micro-batches a batch should be divided.
+
+    Args:
+      step_config: a `StepConfig`. Its train_batch_size is the batch.
+      largest: size of the largest micro-batch that fits.
+      usable: bytes that TensorFlow can use on the card.
+      need_of_step: function that takes a `StepConfig` and returns its `memory_planner.MemoryNeed`.
+    """
+    batch_size = step_config.train_batch_size
+    for count in divisors(batch_size):
+        if batch_size // count <= largest:
+            needed = memory_planner.ALLOCATOR_MARGIN * need_of_step(
+                dataclasses.replace(step_config, gradient_accumulation_steps=count)).total
+            if needed <= SURELY_FITS * usable:
+                return (f"For a batch of {batch_size}, choose --gradient_accumulation_steps={count}: "
+                        f"{gb(needed)}.")
+    return "No micro-batch leaves a safe margin."
+
+
+def list_steps(settings, lengths):
+    """Returns a list of `StepConfig`, one for each row of the table. `lengths` is a list of sequence lengths.
+    """
+    modes = modeling.RECOMPUTE if settings.recompute == "all" else [settings.recompute]
+    if settings.phase == "prediction":
+        modes = ["none"]  # without gradients, nothing is recomputed
+    flags = {name: getattr(settings, name) for name in FIELDS if name in settings}
+    return [StepConfig(**{**flags, "max_seq_length": length, "recompute": mode})
+            for length in lengths for mode in modes]
+
+
+def main(argv):
     """Prints the table, and draws the chart."""
     settings = common_flags.read_settings()
+    if argv[1:]:
+        take_training(settings, argv[1:])
     lengths = parse_lengths(settings)
     check_flags(settings)
     config = load_config(settings, lengths)
     starting_weights.check_frozen_layers(settings, config)
-    modes = modeling.RECOMPUTE if settings.recompute == "all" else [settings.recompute]
-    if settings.phase == "prediction":
-        modes = ["none"]  # without gradients, nothing is recomputed
     usable, card, source = usable_memory(settings)
     trainable = task_model(config, settings.task)
+    need_of_step = functools.cache(lambda step: memory_need(trainable, step, settings.phase))
+    steps = list_steps(settings, lengths)
+    if argv[1:]:  # the step that the training would use on the card
+        steps = [resolve(steps[0], (usable / memory_planner.ALLOCATOR_MARGIN, gb(usable)), need_of_step,
+                         sequences_per_example=trainable.head.sequences_per_example).step_config]
+        settings.batch_size = steps[0].batch.micro_batch_size
+        settings.gradient_accumulation_steps = steps[0].gradient_accumulation_steps
     print(terminal.printable(describe_step(settings)))
     print(f"{card}: TensorFlow can use {gb(usable)} ({source}). 1 GB is 10⁹ bytes.")
     print("The memory below is simulated, with a factor for the fragmentation of TensorFlow's allocator.\n")
     print(f"{'length':>6} {'recompute':>9} {'micro-batch':>11}   memory", flush=True)
-    steps = [StepConfig(max_seq_length=length, recompute=mode, precision=settings.precision,
-                        optimizer=settings.optimizer,
-                        gradient_accumulation_steps=settings.gradient_accumulation_steps,
-                        freeze_layers=settings.freeze_layers, freeze_embeddings=settings.freeze_embeddings)
-             for length in lengths for mode in modes]
     logging.info("The table has %s. Each row needs %s, and a simulation takes some seconds to a minute of "
                  "CPU time.", terminal.counted(len(steps), "row"),
-                 "one simulation" if settings.batch_size else "about four simulations")
+                 "one simulation" if settings.batch_size else "about five simulations")
     rows = []
     for step_config in steps:
-        size, memory = plan_row(usable, lambda size, step_config=step_config: memory_need(
-            trainable,
-            dataclasses.replace(step_config, train_batch_size=size * step_config.batch.num_micro_batches),
-            settings.phase), settings.batch_size)
+        size, memory = plan_row(usable, lambda size, step_config=step_config: need_of_step(
+            dataclasses.replace(step_config, train_batch_size=size * step_config.batch.num_micro_batches)),
+            settings.batch_size)
         print(f"{step_config.max_seq_length:6} {step_config.recompute:>9} {size:11}   {memory}", flush=True)
+        if not settings.batch_size and settings.phase == "training":
+            print(f"{'':31}{advise(step_config, size, usable, need_of_step)}", flush=True)
         rows.append((f"{step_config.max_seq_length} {step_config.recompute}", size))
     print(f"\n{time.process_time():.0f} CPU seconds")
     if settings.output_file:

@@ -9,17 +9,13 @@ each run, the command writes the results of all runs to the table sweep.csv and 
 the sweep is interrupted, run the same command again: finished runs are not repeated.
 """
 
-import copy
 import os
-import re
 
-from bertlib.commands import common_flags
-
-from absl import flags, logging
+from bertlib.commands import common_flags, training_command
 
 from bertlib.reports import sweep_directory, sweep_grid, sweep_loop
-from bertlib.runs import checks, entries, registry
-from bertlib.system import child_command, child_jobs, child_processes, files
+from bertlib.runs import checks, entries
+from bertlib.system import child_jobs, child_processes, files
 from bertlib.tasks import shared_flags
 
 # These flags name directories that runs cannot share.
@@ -54,95 +50,11 @@ ENTRIES = entries.section("Runs", None, [
 ])
 
 
-class _CommandFlags:
-    """The flags of a command.
-
-    Attributes:
-      names: names of the command's flags, without the flags of absl.
-    """
-
-    def __init__(self, command):
-        """Stores the command's flags with their defaults. The flags of this process do not change.
-
-        Args:
-          command: one of `registry.COMMANDS`.
-        """
-        self._values = flags.FlagValues()
-        process = common_flags.FLAGS
-        for name in set(process) - set(common_flags.defined):  # the flags of absl
-            if process[name].name == name and not name.startswith("help"):
-                self._values[name] = copy.deepcopy(process[name])
-        own = registry.find_flags(command)
-        for entry in (*own, *common_flags.COMMON):
-            entry.define_in(self._values)
-        self.names = [entry.name for entry in own]
-
-    def parse(self, arguments):
-        """Reads a command line and returns the values of its flags. Flags of absl are left out.
-
-        Args:
-          arguments: list of str.
-
-        Returns:
-          {name of a flag on the command line: its value as text}.
-
-        Raises:
-          ValueError: an argument is not a flag of the command, or its value is not valid.
-        """
-        verbosity = logging.get_verbosity()
-        try:
-            self._values.unparse_flags()
-            rest = self._values(["command", *arguments])[1:]
-        except flags.Error as error:
-            raise ValueError(f"{error} {common_flags.advice_on(error)}".strip()) from error
-        finally:
-            # If `arguments` contain absl's flag --verbosity, parsing them has changed the verbosity of this
-            # process. So the old verbosity is set again.
-            logging.set_verbosity(verbosity)
-        if rest:
-            raise ValueError(f"The training command takes only flags, written as --name=value. Remove or "
-                             f"correct: {' '.join(rest)}.")
-        return {name: self.effective(name) for name in self.names if self._values[name].present}
-
-    def effective(self, name):
-        """Returns the value of a flag as text: the value that `parse` read, or the default."""
-        return entries.flag_text(self._values[name].value)
-
-
-def _script_of(words):
-    """Returns (name of the training command, its arguments).
-
-    Args:
-      words: list of str, the command line after "--".
-
-    Raises:
-      ValueError: the words do not begin with a training command of this project.
-    """
-    if not words:
-        raise ValueError("The training command is missing. Write -- and the training command after all flags "
-                         "of sweep.py, for example: -- python run_classifier.py --task_name=MRPC.")
-    rest = words[1:] if re.fullmatch(r"python[\d.]*", os.path.basename(words[0])) else words
-    name = os.path.basename(rest[0]) if rest else ""
-    for command in registry.COMMANDS:
-        script = f"{command}.py"
-        if name == child_command.program_name(script):
-            return command, rest[1:]
-        if name == script:
-            ours = child_command.command_line(script)[-1]
-            if os.path.exists(rest[0]) and files.file_identity(rest[0]) != files.file_identity(ours):
-                raise ValueError(f"{rest[0]} does not belong to this project. Pass the command of this "
-                                 f"project: {ours}.")
-            return command, rest[1:]
-    known = ", ".join(f"{command}.py" for command in registry.COMMANDS)
-    raise ValueError(f"{' '.join(words[:2])} is not a training command of this project. Begin the words "
-                     f"after -- with python and one of {known}.")
-
-
 def _check_base(command, own, parsed):
     """Checks the flags that all runs share.
 
     Args:
-      command: the `_CommandFlags`.
+      command: the `training_command.CommandFlags`.
       own: {flag: value as text}, the flags on the command line of the training command.
       parsed: {flag: value as text}, the flags in `own`, and the flags in the flag files of the training
         command.
@@ -159,7 +71,7 @@ def _check_base(command, own, parsed):
     phases = [name for name in command.names if name in common_flags.PHASES]
     if any(name in parsed for name in phases):
         for name in ("do_train", "do_eval"):
-            if command.effective(name) != "true":
+            if not command.values[name].value:
                 raise ValueError(f"The training command has no --{name}=true. Each run must train and "
                                  "evaluate, so that runs can be compared. Pass --do_train=true and "
                                  "--do_eval=true, or leave out all flags whose names begin with do_.")
@@ -190,8 +102,8 @@ def _value_parser(command, arguments, own):
 def main(argv):
     """Runs the sweep."""
     settings = common_flags.read_settings("sweep_dir", "metric")
-    name, arguments = _script_of(argv[1:])
-    command = _CommandFlags(name)
+    name, arguments = training_command.split(argv[1:])
+    command = training_command.CommandFlags(name)
     own = command.parse(child_processes.without_flags(arguments, ["flagfile"]))
     base = command.parse(arguments)
     _check_base(command, own, base)

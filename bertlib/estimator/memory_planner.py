@@ -424,7 +424,7 @@ def available_ram():
     with open("/proc/meminfo", encoding="utf-8") as lines:
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit != resource.RLIM_INFINITY:
+    if limit >= 0:  # -1 means that there is no limit
         with open("/proc/self/statm", encoding="utf-8") as reader:
             free = min(free, limit - int(reader.read().split()[0]) * resource.getpagesize())
     for directory, limit, used, reclaimable in (

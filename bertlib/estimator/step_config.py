@@ -21,7 +21,7 @@ PRECISIONS = ("fp32", "bf16", "fp16")
 OPTIMIZERS = ("adamw", "adafactor", "lamb", "sgdm")
 LR_SCHEDULES = ("linear", "cosine", "exponential", "constant")
 # If the predicted memory is above this fraction of the usable memory, it is uncertain whether the step fits.
-_SURELY_FITS = 0.93
+SURELY_FITS = 0.93
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +143,7 @@ def resolve(requested, memory, memory_need, upper_bound=lambda step_config: math
     usable, source = memory
 
     def is_close(needed):
-        return needed.total > _SURELY_FITS * usable and not step_config.batch.is_unequal
+        return needed.total > SURELY_FITS * usable and not step_config.batch.is_unequal
 
     if requested.recompute == "auto" or not count:
         step_config, needed = choose(step_config, usable, memory_need, modes, [count] if count else None)

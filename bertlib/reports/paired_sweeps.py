@@ -55,7 +55,7 @@ def compare(directories, metric=None):
     ended = [sweep.ended_runs() for sweep in sweeps]
     open_runs = [len(sweep.runs) - len(runs) for sweep, runs in zip(sweeps, ended)]
     for directory, runs, count in zip(directories, ended, open_runs):
-        if not any(run.status == sweep_runs.DONE for run in runs):
+        if not any(run.is_evaluated for run in runs):
             raise ValueError(f"{directory} has no finished run: {len(runs)} failed or diverged, and {count} "
                              "have not ended. Wait for the sweep, or run its command again.")
     names = [{name for run in runs for name in run.metrics} for runs in ended]

@@ -115,8 +115,9 @@ class SweepDirectory:
         return os.path.join(self.path, "rows", f"{run.name}.json")
 
     def ended_runs(self):
-        """Returns the list of the runs that have ended, including failed runs."""
-        return [run for run in map(self.load, self.runs)
+        """Returns the list of the runs that have ended, including failed runs, judged by the metric of the
+        sweep."""
+        return [run.judged_by(self.metric) for run in map(self.load, self.runs)
                 if run.status not in (sweep_runs.NEW, sweep_runs.RUNNING)]
 
     def write_table(self):

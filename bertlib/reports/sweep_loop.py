@@ -104,9 +104,9 @@ def _record(sweep, directory, ended, child, log_start):
             recorded_inputs.check_equal([*complete, directory.output_dir(ended)])
     except (OSError, ValueError) as problem:
         outcome = child_processes.Outcome("failed", 1, str(problem))
-    sweep_runs.set_result(found, outcome, results, sweep.metric)
+    sweep_runs.set_result(found, outcome, results)
     directory.store(found)
-    return found
+    return found.judged_by(sweep.metric)
 
 
 def _with_message(script, child, log, log_start):

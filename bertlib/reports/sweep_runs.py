@@ -53,20 +53,33 @@ class Run:
 
     def value(self, metric):
         """Returns the value of a metric; None if the run has no finite value."""
-        return self.metrics.get(metric) if self.status == DONE else None
+        return self.metrics.get(metric) if self.is_evaluated else None
+
+    @property
+    def is_evaluated(self):
+        """Whether the run has ended with an evaluation, even if a metric is not a finite number."""
+        return self.status in NOT_REPEATED and bool(self.metrics)
+
+    def judged_by(self, metric):
+        """Returns the run with the status that a metric gives it. A run that was evaluated is DIVERGED if its
+        value of this metric is not a finite number, and DONE otherwise. Other runs keep their status."""
+        if not self.is_evaluated:
+            return self
+        if metric in self.metrics and self.metrics[metric] is None:
+            return dataclasses.replace(self, status=DIVERGED, message=f"{metric} is not a finite number.")
+        return dataclasses.replace(self, status=DONE)
 
 
-def set_result(run, outcome, results, metric):
+def set_result(run, outcome, results):
     """Sets the status, the metrics and the message of a run that has ended.
 
-    A run diverged if the training stopped because the loss or the gradients were not finite. A run also
-    diverged if the value of the metric in the evaluation is not a finite number.
+    A run diverged if the training stopped because the loss or the gradients were not finite. The metric of
+    the sweep can change later, so it has no effect here; see `Run.judged_by`.
 
     Args:
       run: the `Run`.
       outcome: the `child_processes.Outcome` of the run.
       results: {metric: value}, the content of eval_results.json; None if there are none.
-      metric: name of the metric of the sweep.
     """
     if outcome.exit_code:
         run.status = DIVERGED if outcome.outcome == DIVERGED else FAILED
@@ -78,11 +91,7 @@ def set_result(run, outcome, results, metric):
         return
     run.metrics = {name: value if value is not None and math.isfinite(value) else None
                    for name, value in results.items() if value is None or isinstance(value, int | float)}
-    run.status, run.message = DONE, ""
-    if metric in run.metrics and run.metrics[metric] is None:
-        run.status, run.message = DIVERGED, f"{metric} is not a finite number."
-    else:
-        run.message = _degeneracy(results.get("eval_confusion_matrix"))
+    run.status, run.message = DONE, _degeneracy(results.get("eval_confusion_matrix"))
 
 
 def _degeneracy(matrix):

@@ -42,7 +42,7 @@ def check_directories(settings):
       PermissionError: nothing can be written in a directory.
       ValueError: a flag is empty, --features_cache is not a local directory, or a new training would be
         written into a directory of another kind, such as that of a sweep; or there is nothing to evaluate,
-        because the directory has lost its checkpoints.
+        because the directory has lost its checkpoints; or --results_dir contains another training.
     """
     for name in ("output_dir", "results_dir"):
         directory = getattr(settings, name)
@@ -58,12 +58,25 @@ def check_directories(settings):
         refuse_other_kind("output_dir", settings.output_dir, file_names.RECORD)
     if not (settings.do_train or settings.is_resolved("init_checkpoint")):
         settings.output_directory.refuse_lost_checkpoints(f"--output_dir={settings.output_dir}")
+    _refuse_other_results(settings)
     cache = settings.get("features_cache")
     if cache and files.is_remote(cache):
         raise ValueError(f"--features_cache={cache}: the cache needs a local directory, because its files "
                          "are shared by hard links. Name a local directory.")
     if cache:
         files.require_directory(f"--features_cache={cache}", cache)
+
+
+def _refuse_other_results(settings):
+    """Raises a ValueError if --results_dir contains another training than that of this run. A training may be
+    in two directories: best/ and a copy have the record of the same training."""
+    results, own = settings.results_directory, settings.own_training
+    if files.file_identity(results.path) == files.file_identity(settings.output_dir) or not results.record:
+        return
+    if not (own and own.record and own.record["started"] == results.record["started"]):
+        raise ValueError(f"--results_dir={results.path} contains another training. The results of this run "
+                         "would replace its results, and later commands would use them as the results of "
+                         "that training. Pass another --results_dir.")
 
 
 def refuse_other_kind(flag, directory, own):

@@ -248,8 +248,9 @@ def check_length(settings, config):
     """Raises a ValueError if --max_seq_length is above the number of positions of a `BertConfig`."""
     if settings.max_seq_length > config.max_position_embeddings:
         raise ValueError(f"--max_seq_length={settings.max_seq_length} is above max_position_embeddings="
-                         f"{config.max_position_embeddings} in {settings.bert_config_file}, the number of "
-                         "positions that the model has. Pass a lower --max_seq_length.")
+                         f"{config.max_position_embeddings} in "
+                         f"{settings.bert_config_file or 'the published model'}, the number of positions "
+                         "that the model has. Pass a lower --max_seq_length.")
 
 
 def config_problems(config):

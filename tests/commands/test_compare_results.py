@@ -352,6 +352,17 @@ def test_a_sweep_with_runs_that_have_not_ended_is_called_unfinished():
     assert refused(a, b).startswith("b has no finished run: 3 failed or diverged, and 1 have not ended. ")
 
 
+def test_a_metric_that_is_not_finite_does_not_exclude_runs_from_another_metric():
+    for name in ("a", "bb"):
+        opened = sweep_directory.SweepDirectory(own_sweep(name, [1e-5], range(3)))
+        for run in opened.runs:
+            opened.store(sweep_runs.Run(run.settings, sweep_runs.DONE,
+                                        {"eval_auc": None, "eval_x": len(name)}))
+        opened.add([], "eval_auc")
+    assert values_of(compare("a", "bb", metric="eval_x")) == {"eval_x": [1, 2]}
+    assert "a has no finished run with the metric eval_auc. " in refused("a", "bb")
+
+
 def test_settings_and_metrics_of_a_sweep_come_from_its_record():
     """The record says which columns are settings and which are metrics.
 

@@ -57,6 +57,18 @@ def test_a_directory_that_is_in_use_is_evaluated_elsewhere(copy):
         assert "error: results is in use" in copy.train(**EVALUATE, results_dir="results").err
 
 
+def test_the_results_of_another_training_are_not_replaced(copy):
+    other = shutil.copytree(copy.output, copy.directory / "other")
+    record = read_json(other / "run.json")
+    assert copy.train(**EVALUATE, results_dir="other").code == 0  # a copy has the same training
+    write_json(other / "run.json", {**record, "started": "2026-01-31 12:00:00+01:00"})
+    before = contents(other)
+    for phases in (EVALUATE, dict(do_eval=False, do_train=False), dict(output_dir="new")):
+        copy.train(**phases, results_dir="other").assert_refused(
+            "--results_dir=other contains another training. The results of this run would replace its")
+    assert contents(other) == before and not (copy.directory / "new").exists()
+
+
 def test_an_evaluation_has_no_steps_to_trace(copy):
     copy.train(**EVALUATE, profile_steps="1,2").assert_refused(
         "--profile_steps=1,2 has an effect only in training: pass --do_train=true")

@@ -174,6 +174,46 @@ def test_a_plan_leaves_room_for_fragmentation():
     assert plan_memory.plan_row(usable - 1, needs_of_chain, 100)[1].endswith("; does not fit")
 
 
+@pytest.mark.parametrize("usable, largest, advice", [
+    (7.49, 5, "For a batch of 32, choose --gradient_accumulation_steps=8: 6.42 GB."),
+    (6.43, 4, "For a batch of 32, choose --gradient_accumulation_steps=16: 4.28 GB."),
+    (3.22, 1, "No micro-batch leaves a safe margin.")])
+def test_the_advised_micro_batch_divides_the_batch_and_leaves_a_margin(usable, largest, advice):
+    assert plan_memory.advise(StepConfig(), largest, usable * GB, Simulation()) == advice
+
+
+@pytest.fixture
+def plan_training(scripts, tiny_model, tmp_path):
+    """A function that plans the memory of a training command of the tiny model, some of whose flags are in a
+    flag file."""
+    (tmp_path / "recipe.flags").write_text(
+        f"--do_train\n--bert_config_file={tiny_model.shallow}\n--vocab_file={tiny_model.vocab}\n"
+        "--max_seq_length=16\n--train_batch_size=12\n")
+    return lambda script, *flags, plan=(): scripts.run(
+        "plan_memory.py", "--card=t4", *plan, "--", "python", script, "--flagfile=recipe.flags", *flags,
+        cwd=tmp_path)
+
+
+@pytest.mark.parametrize("flags, row", [
+    (["--gradient_accumulation_steps=2", "--num_replicas=2", "--use_xla"], "none +3"),
+    (["--gradient_accumulation_steps=0", "--recompute=auto"], "none +12"),
+    (["--tokens_per_micro_batch=80", "--trim_padding=true"], "none +4")], ids=str)
+def test_the_script_plans_a_training_command(plan_training, flags, row):
+    done = plan_training("run_ner.py", *flags)
+    done.assert_success()
+    assert re.search(rf"^ +16 +{row} .*; fits$", done.out, re.MULTILINE)
+    assert ", ner, fp32, " in done.out
+
+
+@pytest.mark.parametrize("script, plan, complaint", [
+    ("run_pretraining.py", [], "The memory of run_pretraining.py cannot be planned."),
+    ("run_ner.py", ["--recompute=layers"], "--recompute cannot be combined with a training command."),
+    ("run_ner.py", ["--batch_size=3"], "--batch_size cannot be combined with a training command."),
+    ("train.py", [], "python train.py is not a training command of this project.")])
+def test_the_script_refuses_a_training_command(plan_training, script, plan, complaint):
+    plan_training(script, plan=plan).assert_refused(complaint)
+
+
 @pytest.fixture
 def gpu_of_10_gb(monkeypatch):
     """Makes TensorFlow list a GPU of 10 GB."""
@@ -206,6 +246,7 @@ def test_a_limit_of_the_address_space_limits_the_free_memory(monkeypatch):
     (dict(card="t4", reserve_gb=1), "--card and --reserve_gb cannot be combined. Leave one of them out."),
     (dict(batch_size=3, output_file="chart.svg"), "--batch_size and --output_file cannot be combined"),
     (dict(max_seq_length="64"), "max_position_embeddings"), (dict(max_seq_length="x"), "max_seq_length"),
+    (dict(do_train=True), "the separator -- is missing"),
     (dict(gpu_memory_gb="nan"), "must be a number of at least 0 and at most 1e"),
     (dict(bert_config_file="nowhere.json"), "nowhere.json")], ids=str)
 def test_the_script_refuses(plan, changes, complaint):

@@ -21,9 +21,9 @@ from bertlib.runs import best_weights, vocabularies
 from bertlib.system import child_command, child_jobs, child_processes, gpu_libraries, locks
 
 # A fake training command: its accuracy is the flag "a". With a=0.3 it fails (without a message, if the file
-# `silent` exists), with a=0.2 it predicts only one of two classes, and with a=0.1 it diverges. It adds a line
-# to the file `starts`. While the file `wait` exists, it does not end. The file `record` is its run.json, to
-# which it adds the fingerprint of the file `data`.
+# `silent` exists), with a=0.2 it predicts only one of two classes, and with a=0.1 it diverges. With a=0.9,
+# its recall is not defined. It adds a line to the file `starts`. While the file `wait` exists, it does not
+# end. The file `record` is its run.json, to which it adds the fingerprint of the file `data`.
 COMMAND = """
 import hashlib, json, os, pathlib, sys, time
 flags = dict(word.removeprefix("--").split("=", 1) for word in sys.argv[1:])
@@ -47,6 +47,7 @@ if os.path.exists("record"):
     record = json.loads(pathlib.Path("record").read_text())
     (output / "run.json").write_text(json.dumps({**record, "inputs": inputs}))
 results = {"eval_accuracy": float(flags["a"]), "eval_loss": 1 - float(flags["a"]),
+           "eval_recall": None if flags["a"] == "0.9" else 0.5,
            "eval_confusion_matrix": [[3, 0], [2, 0] if flags["a"] == "0.2" else [1, 1]]}
 (output / "eval_results.json").write_text(json.dumps(results))
 """
@@ -135,7 +136,8 @@ def test_each_run_has_a_row_and_only_the_best_keeps_its_weights(directory, caplo
     ({"m": 0.9, "eval_confusion_matrix": [[5, 0], [1, 4]]}, "finished", "")])
 def test_the_results_of_a_run_decide_its_status(results, status, message):
     run = sweep_runs.Run({})
-    sweep_runs.set_result(run, child_processes.Outcome("finished", 0, ""), results, "m")
+    sweep_runs.set_result(run, child_processes.Outcome("finished", 0, ""), results)
+    run = run.judged_by("m")
     assert run.status == status and message in run.message and bool(message) == bool(run.message)
 
 
@@ -250,6 +252,15 @@ def test_each_job_has_its_own_gpu(directory, monkeypatch):
     assert {child.outcome[0] for _, child, _ in ends} == {"finished"}
     gpus = [(directory / f"log {key}").read_text().strip() for key in range(4)]
     assert gpus[:2] == ["3", "GPU-ab"] and set(gpus) == {"3", "GPU-ab"}
+
+
+def test_another_metric_judges_the_same_runs(directory):
+    assert sweep(["0.9", "0.6"], metric="eval_recall", keep="all") == 0
+    assert statuses(directory) == {"0.9": "diverged", "0.6": "finished"}
+    assert sweep(["0.9", "0.6"]) == 0 and len(starts(directory)) == 2
+    assert statuses(directory) == {"0.9": "finished", "0.6": "finished"}
+    assert {row["message"] for row in table(directory).values()} == {""}
+    assert weights(directory) == ["a=0.9"]
 
 
 def test_the_weights_of_the_best_run_that_has_weights_are_kept(directory, caplog):

@@ -151,14 +151,14 @@ def test_the_best_exporter_knows_what_was_best_before_it(tmp_path, settings, ste
 
 # --- Early stopping ---------------------------------------------------------------------------------------
 
-HISTORY = {10: 0.5, 20: 0.9, 30: 0.7, 40: 0.8}
+HISTORY = {10: 0.5, 20: 0.9, 30: 0.7, 40: 0.8, 50: 0.93}
 
 
 @pytest.fixture(scope="module")
 def evaluated(tmp_path_factory):
-    """An Estimator with evaluations of four steps, in two event files."""
+    """An Estimator with evaluations of five steps, in two event files."""
     model = estimator_in(tmp_path_factory.mktemp("evaluated"))
-    for steps in ((10, 20), (30, 40)):
+    for steps in ((10, 20), (30, 40, 50)):
         with tf.summary.FileWriter(model.eval_dir(), filename_suffix=f".{steps[0]}") as writer:
             for step in steps:
                 writer.add_summary(tf.Summary(value=[tf.Summary.Value(tag="f1", simple_value=HISTORY[step])]),
@@ -182,7 +182,7 @@ def stops(hook):
     ("stop_if_no_increase", 20, {}, True), ("stop_if_no_increase", 21, {}, False),
     ("stop_if_no_increase", 10, dict(min_steps=30), False), ("stop_if_no_increase", 10,
                                                              dict(eval_dir="nowhere"), False),
-    ("stop_if_no_decrease", 30, {}, True), ("stop_if_no_decrease", 31, {}, False)])
+    ("stop_if_no_decrease", 40, {}, True), ("stop_if_no_decrease", 41, {}, False)])
 def test_early_stopping(evaluated, name, limit, options, expected):
     assert hasattr(tf.contrib.estimator, f"{name}_hook")
     hook = getattr(estimator.experimental, f"{name}_hook")(

@@ -7,6 +7,7 @@ features of `TPUEstimator` work on CPU and GPU.
 import collections
 import dataclasses
 import glob
+import operator
 import os
 import tempfile
 import time
@@ -446,8 +447,8 @@ def stop_if_no_increase_hook(estimator, metric_name, max_steps_without_increase,
 
     The other arguments are those of `stop_if_higher_hook`.
     """
-    return _stop_if(lambda history: _steps_since_best(history, max) >= max_steps_without_increase, estimator,
-                    metric_name, *arguments, **keywords)
+    return _stop_if(lambda history: _longest_wait(history, operator.gt) >= max_steps_without_increase,
+                    estimator, metric_name, *arguments, **keywords)
 
 
 def stop_if_no_decrease_hook(estimator, metric_name, max_steps_without_decrease, *arguments, **keywords):
@@ -455,8 +456,8 @@ def stop_if_no_decrease_hook(estimator, metric_name, max_steps_without_decrease,
 
     The other arguments are those of `stop_if_higher_hook`.
     """
-    return _stop_if(lambda history: _steps_since_best(history, min) >= max_steps_without_decrease, estimator,
-                    metric_name, *arguments, **keywords)
+    return _stop_if(lambda history: _longest_wait(history, operator.lt) >= max_steps_without_decrease,
+                    estimator, metric_name, *arguments, **keywords)
 
 
 def _stop_if(ends, trained, metric_name, eval_dir=None, min_steps=0, run_every_secs=60, run_every_steps=None):
@@ -476,16 +477,22 @@ def _stop_if(ends, trained, metric_name, eval_dir=None, min_steps=0, run_every_s
     return make_early_stopping_hook(trained, should_stop, run_every_secs, run_every_steps)
 
 
-def _steps_since_best(history, best):
-    """Returns the number of steps between the best value and the last value.
+def _longest_wait(history, is_better):
+    """Returns the largest number of steps between a value and the best value up to it. As in TensorFlow 1,
+    the training ends even if a better value follows, because several evaluations may be new to a hook.
 
     If the best value occurs several times, the first occurrence counts. Returns -1 if there are no values.
 
     Args:
       history: list of (step, value), sorted by step.
-      best: the function `max` or `min`.
+      is_better: function of two values, `operator.gt` or `operator.lt`.
     """
-    return history[-1][0] - best(history, key=lambda pair: pair[1])[0] if history else -1
+    longest, best = -1, None
+    for step, value in history:
+        if best is None or is_better(value, best[1]):
+            best = step, value
+        longest = max(longest, step - best[0])
+    return longest
 
 
 # --- TPU names -------------------------------------------------------------------------------------------
