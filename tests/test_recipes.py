@@ -54,7 +54,8 @@ def test_there_is_a_recipe_for_each_table():
              "swag"]
     wanted = {f"{task}-{size}" for task in tasks for size in ("base", "large")}
     wanted |= {f"{task}-large-wwm{case}" for task in ("squad1.1", "mnli") for case in ("", "-cased")}
-    wanted |= {"squad1.1-large-12gb", "squad1.1-large-16gb", "xnli-chinese", "xnli-multi-cased"}
+    wanted |= {"squad1.1-large-12gb", "squad1.1-large-16gb", "squad2.0-large-12gb", "xnli-chinese",
+               "xnli-multi-cased"}
     wanted |= {f"mrpc-{size}" for size in ("tiny", "mini", "small", "medium")}
     assert wanted == {recipe.stem for recipe in RECIPES}
 
