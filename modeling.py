@@ -49,9 +49,7 @@ class BertModel(object):
     """
 
     def __init__(self, config, is_training, input_ids, input_mask=None, token_type_ids=None,
-                 use_one_hot_embeddings=False, scope=None, recompute="none", recompute_segment=1,
-                 precision="fp32", first_token_only=False, compile_kernels=False, remove_padding=False,
-                 frozen_layers=0, step_config=None):
+                 use_one_hot_embeddings=False, scope=None, first_token_only=False, step_config=None):
         """Builds the encoder.
 
         Args:
@@ -62,31 +60,16 @@ class BertModel(object):
           token_type_ids: int32 [B, F], segment ids below `config.type_vocab_size`; all zeros if None.
           use_one_hot_embeddings: whether to look words up by a matrix product instead of a gather.
           scope: variable scope; "bert" if None.
-          recompute, recompute_segment: the parts that the backward pass recomputes to save memory; see
-            `transformer_model`. They have no effect unless `is_training` is true.
-          precision: data type of the encoder's layers, a name in `PRECISIONS`. This is the data type of the
-            matrix products and of the tensors between the matrix products. Sums, softmax and normalization
-            are computed in float32 (Micikevicius et al. 2017, arXiv:1710.03740). Variables, embeddings,
-            pooler and all outputs are always float32. Training in fp16 needs a scaled loss; see
-            `optimization.create_optimizer`.
           first_token_only: whether to compute the last layer only at the first position, [CLS], which is
             sufficient for the pooler. The output of the last layer is then [B, 1, W].
-          compile_kernels: whether to use kernels that are compiled for this machine's CPU; see
-            `bertlib.graph.kernel_choice`.
-          remove_padding: whether the encoder skips padding in training. The outputs of the encoder are then
-            zero at padding, except at a few positions (see `bertlib.graph.packing`). The dropout masks
-            differ from the masks of a run with padding. They also depend on the division of the batch into
-            micro-batches: the masks of a micro-batch are not slices of the masks of the whole batch.
-          frozen_layers: number of layers that are not trained, see `transformer_model`.
-          step_config: a `StepConfig`, which replaces the arguments recompute, recompute_segment, precision,
-            compile_kernels, remove_padding and frozen_layers. None to use these arguments.
+          step_config: a `StepConfig`; None for its defaults, which are those of the published code. The
+            encoder uses `precision`, `compile_kernels`, and in training `remove_padding`, `recompute`,
+            `recompute_segment` and `freeze_layers`; for the last three, see `transformer_model`.
 
         Raises:
           ValueError: a shape or a value in the configuration is not valid.
         """
-        step_config = step_config or StepConfig(
-            recompute=recompute, recompute_segment=recompute_segment, precision=precision,
-            compile_kernels=compile_kernels, remove_padding=remove_padding, freeze_layers=frozen_layers)
+        step_config = step_config or StepConfig()
         if step_config.precision not in PRECISIONS:
             raise ValueError(f"Unknown precision={step_config.precision!r}; known: {', '.join(PRECISIONS)}.")
         config = copy.deepcopy(config)

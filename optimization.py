@@ -48,15 +48,13 @@ class Accumulation(collections.namedtuple("Accumulation", ["steps", "accumulate_
         return self.accumulate_op.name
 
 
-def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, optimizer="adamw",
-                     lr_schedule="linear", adam_bias_correction=False, gradient_accumulation_steps=1,
-                     loss_scaling=False, weight_decay=StepConfig.weight_decay, clip_norm=StepConfig.clip_norm,
-                     layer_decay=1.0, freeze_layers=0, freeze_embeddings=False, step_config=None):
+def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, step_config=None):
     """Builds one training step: the gradients, clipped by their global norm, and the update of all variables.
 
     As in the published code, the variables whose names match `PUBLISHED_DECAY_EXCLUSIONS` have no weight
     decay. No argument changes this choice. For `layer_decay` and `freeze_layers`, the layer of a variable is
-    derived from its name; see `layer_index`.
+    derived from its name; see `layer_index`. In fp16, the loss is scaled. If the scaled gradients of a step
+    are not finite, the update is skipped; see `LossScale`. Skipped steps count as steps.
 
     Args:
       loss: scalar, the loss to minimize. With accumulation it is the loss of a micro-batch, and the mean over
@@ -66,23 +64,8 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
       num_train_steps: the step at which the decay of the learning rate ends.
       num_warmup_steps: number of steps of linear warm-up; 0 or None for no warm-up.
       use_tpu: must be false.
-      optimizer: a name in `OPTIMIZERS`.
-      lr_schedule: a name in `LR_SCHEDULES`.
-      adam_bias_correction: whether "adamw" corrects the bias; see `AdamWeightDecayOptimizer`.
-      gradient_accumulation_steps: number of micro-batches in a step; see `Accumulation` for the ops to run.
-      loss_scaling: whether to scale the loss for gradients in float16. If the scaled gradients of a step are
-        not finite, the update is skipped; see `LossScale`. Skipped steps count as steps.
-      weight_decay: λ of the optimizer, at least 0.
-      clip_norm: largest global norm of the gradients; larger gradients are scaled down to this norm. 0 for no
-        clipping.
-      layer_decay: factor ξ between the learning rates of neighboring layers, above 0 and at most 1; see
-        `rate_factors`. 1.0 for the same rate in all layers.
-      freeze_layers: number of layers that are not trained, counted from the lowest layer. If it is not 0, the
-        embeddings are not trained either. No gradients are computed for frozen variables, and the optimizer
-        has no slots for them. The norm of the gradients is computed from the trained variables only.
-      freeze_embeddings: whether the embeddings are frozen.
-      step_config: a `StepConfig` with the settings of the optimizer. It replaces all arguments from
-        `optimizer` to `freeze_embeddings`. None to use these arguments.
+      step_config: a `StepConfig` with the settings of the optimizer; None for its defaults, which are those
+        of the published code.
 
     Returns:
       op that updates the variables and then adds one to the global step.
@@ -92,11 +75,7 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
     """
     if use_tpu:
         raise ValueError("use_tpu=True: TPUs are not supported. Train on CPU or GPU with use_tpu=False.")
-    step_config = step_config or StepConfig(
-        optimizer=optimizer, lr_schedule=lr_schedule, adam_bias_correction=adam_bias_correction,
-        gradient_accumulation_steps=gradient_accumulation_steps, precision="fp16" if loss_scaling else "fp32",
-        weight_decay=weight_decay, clip_norm=clip_norm, layer_decay=layer_decay, freeze_layers=freeze_layers,
-        freeze_embeddings=freeze_embeddings)
+    step_config = step_config or StepConfig()
     if step_config.gradient_accumulation_steps < 1:
         raise ValueError(f"gradient_accumulation_steps={step_config.gradient_accumulation_steps}: "
                          "a step takes at least 1 micro-batch.")

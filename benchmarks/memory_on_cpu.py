@@ -41,7 +41,7 @@ def build(sizes, batch_size):
                                  type_vocab_size=2)
     ids = tf.placeholder(tf.int32, [batch_size, sizes.length], name="ids")
     tf.train.get_or_create_global_step()
-    model = modeling.BertModel(config, True, ids, recompute=sizes.recompute)
+    model = modeling.BertModel(config, True, ids, step_config=modeling.StepConfig(recompute=sizes.recompute))
     loss = tf.reduce_mean(tf.square(model.get_pooled_output() - 0.5))
     return optimization.create_optimizer(loss, 1e-5, 1000, 0, False)
 

@@ -262,8 +262,9 @@ class BertEncoder(tf.keras.layers.Layer):
             randomness.set_micro_batch(replica)
             by_name = dict(zip(self._names, weights))
             with tf.compat.v1.variable_scope("", custom_getter=lambda name, **unused: by_name[name]):
-                model = modeling.BertModel(self._bert_config, is_training, input_ids, input_mask, segment_ids,
-                                           precision=_PRECISIONS[self.compute_dtype])
+                model = modeling.BertModel(
+                    self._bert_config, is_training, input_ids, input_mask, segment_ids,
+                    step_config=modeling.StepConfig(precision=_PRECISIONS[self.compute_dtype]))
             return model.get_sequence_output(), model.get_pooled_output()
 
         specs = [*[tf.TensorSpec([None, None], tf.int32)] * len(_INPUTS), *[tf.TensorSpec([], tf.int64)] * 2,

@@ -194,7 +194,7 @@ def read_batches(dataset, count=None, step=None):
     return taken
 
 
-def run_bert(config, ids, mask, loss, step=0, session_config=None, **options):
+def run_bert(config, ids, mask, loss, step=0, session_config=None, first_token_only=False, **settings):
     """Builds a BERT for training in a new graph, and returns {name: array}.
 
     The arrays are those of the layers, the embeddings, the pooled output and the variables. "/gradient" is
@@ -205,12 +205,14 @@ def run_bert(config, ids, mask, loss, step=0, session_config=None, **options):
       loss: function of the model that returns the loss of the gradients.
       step: the global step.
       session_config: `tf.ConfigProto` of the session.
-      options: other arguments of `BertModel`.
+      first_token_only: see `BertModel`.
+      settings: those of its `StepConfig`.
     """
     with tf.Graph().as_default(), tf.Session(config=session_config) as session:
         global_step = tf.train.get_or_create_global_step()
         model = modeling.BertModel(config, True, tf.constant(ids, tf.int32), tf.constant(mask, tf.int32),
-                                   **options)
+                                   first_token_only=first_token_only,
+                                   step_config=modeling.StepConfig(**settings))
         fetches = {f"layer_{index}": layer for index, layer in enumerate(model.get_all_encoder_layers())}
         fetches.update(pooled=model.get_pooled_output(), embeddings=model.get_embedding_output())
         variables = tf.trainable_variables()

@@ -65,7 +65,8 @@ def averaging_model(features, labels, mode, params):
     if mode == "train":
         train_op = optimization.create_optimizer(
             loss, 0.1, 100, 2, use_tpu=False,
-            gradient_accumulation_steps=params["gradient_accumulation_steps"])
+            step_config=optimization.StepConfig(
+                gradient_accumulation_steps=params["gradient_accumulation_steps"]))
     return estimator.EstimatorSpec(mode, loss=loss, train_op=train_op, predictions=features + ran)
 
 

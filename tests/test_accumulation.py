@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from bertlib.estimator.step_config import StepConfig
 from bertlib.graph import graph_keys
 import optimization
 
@@ -25,7 +26,8 @@ def small(steps):
     tf.get_variable("pooler/kernel", initializer=tf.ones([2]))
     factor = tf.placeholder_with_default(1.0, [])
     value = factor * (tf.reduce_sum(kernel) + tf.reduce_sum(tf.gather(table, [1, 1, 3])))
-    train_op = optimization.create_optimizer(value, 0.1, 10, 0, False, gradient_accumulation_steps=steps)
+    train_op = optimization.create_optimizer(value, 0.1, 10, 0, False,
+                                             StepConfig(gradient_accumulation_steps=steps))
     found = tf.get_collection(optimization.GRADIENT_ACCUMULATION)
     assert len(found) == (steps > 1)
     return factor, found[0] if found else None, train_op
@@ -116,8 +118,8 @@ def test_an_update_adds_a_temporary_or_two_of_one_variable_and_works_in_place(op
     values = tf.ones([1, WIDTH]) * tf.placeholder_with_default(1.0, [])
     for index in range(DEPTH):
         values = tf.tanh(tf.matmul(values, tf.get_variable(f"layer_{index}/kernel", [WIDTH, WIDTH])))
-    train_op = optimization.create_optimizer(tf.reduce_mean(values), 1e-3, 10, 0, False, optimizer=optimizer,
-                                             gradient_accumulation_steps=steps)
+    train_op = optimization.create_optimizer(tf.reduce_mean(values), 1e-3, 10, 0, False, StepConfig(
+        optimizer=optimizer, gradient_accumulation_steps=steps))
     with tf.Session(config=tf.ConfigProto(inter_op_parallelism_threads=8)) as session:
         initialize(session)
         session.run(train_op)

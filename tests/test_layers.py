@@ -34,8 +34,8 @@ def build_problem():
 def train(steps=3, rate=0.01, **options):
     """Returns {name: value} of all variables after some steps, and the gradient norm of the first step."""
     with tf.Graph().as_default(), tf.Session() as session:
-        options = {"clip_norm": 0, **options}
-        update = optimization.create_optimizer(build_problem(), rate, 10, 0, False, **options)
+        update = optimization.create_optimizer(build_problem(), rate, 10, 0, False,
+                                               StepConfig(**{"clip_norm": 0, **options}))
         norm, = (tensor for tensor in tf.get_collection(optimization.LOGGED_SCALARS)
                  if tensor.op.name == "gradient_norm")
         session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
@@ -63,7 +63,7 @@ def test_the_layer_of_a_variable(name, index):
     dict(optimizer="sgdm", gradient_accumulation_steps=2, precision="fp16")], ids=str)
 def test_each_layer_is_updated_as_with_its_own_rate(settings, monkeypatch):
     def trained(rate=0.01, **decay):
-        return train(rate=rate, step_config=StepConfig(clip_norm=0, **settings, **decay))[0]
+        return train(rate=rate, **settings, **decay)[0]
 
     monkeypatch.setattr(optimization, "_WORTH_ONE_PASS", 1)
     decayed, plain, expected = trained(layer_decay=0.5), trained(), trained(0.01 * 0.5**4)
@@ -80,7 +80,7 @@ def test_each_layer_is_updated_as_with_its_own_rate(settings, monkeypatch):
 @pytest.mark.parametrize("freeze, count, options", [
     (dict(freeze_embeddings=True), 2, dict(optimizer="adamw")),
     (dict(freeze_layers=1), 3, dict(optimizer="lamb", gradient_accumulation_steps=2)),
-    (dict(freeze_layers=2, freeze_embeddings=True), 4, dict(loss_scaling=True))],
+    (dict(freeze_layers=2, freeze_embeddings=True), 4, dict(precision="fp16"))],
     ids=["embeddings", "1", "2"])
 def test_frozen_variables_keep_their_values_and_have_no_slots(freeze, count, options, graph):
     build_problem()
@@ -104,27 +104,28 @@ def test_frozen_variables_keep_their_values_and_have_no_slots(freeze, count, opt
     (dict(freeze_layers=-1), "freeze_layers=-1: the model has 3 layers")])
 def test_values_that_cannot_be_are_refused(options, message):
     with tf.Graph().as_default(), pytest.raises(ValueError, match=message):
-        optimization.create_optimizer(build_problem(), 0.1, 10, 0, False, **options)
+        optimization.create_optimizer(build_problem(), 0.1, 10, 0, False, StepConfig(**options))
 
 
 @pytest.mark.parametrize("options", [dict(layer_decay=0.5), dict(freeze_layers=1),
                                      dict(freeze_embeddings=True)])
 def test_a_model_without_layers_is_refused(options):
     with tf.Graph().as_default(), pytest.raises(ValueError, match="no variable of this model belongs to a"):
-        optimization.create_optimizer(tf.get_variable("w", initializer=1.0), 0.1, 10, 0, False, **options)
+        optimization.create_optimizer(tf.get_variable("w", initializer=1.0), 0.1, 10, 0, False,
+                                      StepConfig(**options))
 
 
 # --- The model -------------------------------------------------------------------------------------------
 
 
-def gradients_of_model(frozen_layers, freeze, **options):
+def gradients_of_model(freeze, **options):
     """Returns {name: gradient} of the variables that are trained, and the ops of the graph."""
     config = modeling.BertConfig.from_dict(CONFIG)
     with tf.Graph().as_default() as graph, tf.Session() as session:
         tf.set_random_seed(3)
         tf.train.get_or_create_global_step()
         ids = tf.constant([[2, 7, 8, 9], [2, 10, 11, 3]])
-        model = modeling.BertModel(config, True, ids, frozen_layers=frozen_layers, **options)
+        model = modeling.BertModel(config, True, ids, step_config=StepConfig(freeze_layers=freeze, **options))
         variables = optimization.trained_variables(tf.trainable_variables(), freeze)
         loss = 1e4 * tf.reduce_sum(model.get_pooled_output() ** 2)
         gradients = [tf.convert_to_tensor(gradient) for gradient in tf.gradients(loss, variables)]
@@ -135,9 +136,9 @@ def gradients_of_model(frozen_layers, freeze, **options):
 
 def test_recomputation_of_a_model_with_frozen_layers_changes_no_gradient():
     freeze = 1
-    whole, all_ops = gradients_of_model(0, 0)
-    plain, plain_ops = gradients_of_model(freeze, freeze)
-    recomputed, ops = gradients_of_model(freeze, freeze, recompute="layers", recompute_segment=2)
+    whole, all_ops = gradients_of_model(0)
+    plain, plain_ops = gradients_of_model(freeze)
+    recomputed, ops = gradients_of_model(freeze, recompute="layers", recompute_segment=2)
     assert set(plain) == {name for name in whole if not optimization.is_frozen(name, freeze)}
     for name, gradient in plain.items():
         rounding = max(1e-5 * np.abs(gradient).max(), 1e-6)
@@ -149,7 +150,7 @@ def test_recomputation_of_a_model_with_frozen_layers_changes_no_gradient():
 
     # The backward pass computes the trained layers again, and no other layer. In addition, it may compute 3
     # products for the input of the lowest trained layer.
-    _, all_recomputed = gradients_of_model(0, 0, recompute="layers", recompute_segment=2)
+    _, all_recomputed = gradients_of_model(0, recompute="layers", recompute_segment=2)
     of_a_layer = (products(all_recomputed) - products(all_ops)) / 3
     assert products(ops) - products(plain_ops) <= (3 - freeze) * of_a_layer + 3
     assert products(plain_ops) < products(all_ops) and of_a_layer >= 4

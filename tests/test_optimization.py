@@ -186,7 +186,8 @@ def test_weight_decay_and_clipping_can_be_chosen(clip_norm, limit):
     loss, factor = build_problem()
     tf.get_variable("unused", initializer=7.0)
     computed = train(optimization.create_optimizer(
-        loss, use_tpu=False, weight_decay=0.1, clip_norm=clip_norm, **SCHEDULE), factor, [[1.0]] * 3)
+        loss, use_tpu=False, step_config=StepConfig(weight_decay=0.1, clip_norm=clip_norm), **SCHEDULE),
+        factor, [[1.0]] * 3)
     assert computed["unused"] == 7 and "unused/adam_m" not in computed  # it has no gradient
     assert_same(computed, train_in_numpy(adamw, [[1.0]] * 3, clip_norm=limit, decay=0.1)[0])
 
@@ -339,7 +340,7 @@ def test_every_optimizer_is_one_of_tensorflow_and_decays_nothing_unless_asked_to
     (dict(optimizer="lamb", adam_bias_correction=True), "adam_bias_correction=True with optimizer='lamb'")])
 def test_unknown_choices_are_refused_before_anything_is_built(options, message):
     with pytest.raises(ValueError, match=message):
-        optimization.create_optimizer(tf.constant(1.0), 0.1, 10, 1, False, **options)
+        optimization.create_optimizer(tf.constant(1.0), 0.1, 10, 1, False, StepConfig(**options))
     assert tf.train.get_global_step() is None
 
 

@@ -1,5 +1,6 @@
 """Mixed precision (encoder layers in 16 bits, the rest in 32), loss scaling, last layer only at [CLS]."""
 
+import dataclasses
 import functools
 import types
 
@@ -11,6 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.estimator.estimator import Estimator, EstimatorSpec, NanLossError, RunConfig
+from bertlib.estimator.step_config import StepConfig
 from bertlib.graph import native, one_dnn
 from bertlib.tasks import model_checks
 import modeling
@@ -23,6 +25,7 @@ CONFIG = modeling.BertConfig(
 WITHOUT_DROPOUT = modeling.BertConfig.from_dict(
     {**CONFIG.to_dict(), "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
      "num_hidden_layers": 2})
+FP16 = StepConfig(precision="fp16")
 IDS = np.random.RandomState(3).randint(30, size=[8, 8])
 IN_16_BITS = ["bf16", "fp16"]
 # The largest allowed differences, relative to the largest value: a few roundings to 8 bits and to 11 bits.
@@ -39,9 +42,10 @@ def whole_one_dnn(monkeypatch):
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
 
 
-def build_model(is_training=True, **options):
+def build_model(is_training=True, **settings):
     ids = tf.constant(IDS, tf.int32)
-    return modeling.BertModel(CONFIG, is_training, ids, tf.cast(tf.not_equal(ids, 3), tf.int32), **options)
+    return modeling.BertModel(CONFIG, is_training, ids, tf.cast(tf.not_equal(ids, 3), tf.int32),
+                              step_config=StepConfig(**settings))
 
 
 def first_token_loss(model):
@@ -130,8 +134,9 @@ class Linear(object):
             weights = tf.get_variable("weights", initializer=tf.constant([1.0, 2.0, 3.0]))
             self._gradient = tf.placeholder(tf.float32, [3])
             train_op = optimization.create_optimizer(
-                tf.reduce_sum(weights * self._gradient), 0.1, 100, 0, False, optimizer,
-                gradient_accumulation_steps=micro_batches, loss_scaling=loss_scaling)
+                tf.reduce_sum(weights * self._gradient), 0.1, 100, 0, False, StepConfig(
+                    optimizer=optimizer, gradient_accumulation_steps=micro_batches,
+                    precision="fp16" if loss_scaling else "fp32"))
             self._accumulation = tf.get_collection(optimization.GRADIENT_ACCUMULATION)
             skipped = tf.get_collection(optimization.CONSECUTIVE_SKIPPED_STEPS)
             self._step = ["gradient_norm:0", *skipped, train_op]
@@ -193,7 +198,7 @@ def test_a_step_whose_gradients_are_not_finite_is_skipped_and_halves_the_scale(g
 def test_the_log_shows_the_scale_and_the_skipped_steps_by_these_names(graph):
     tf.train.create_global_step()
     weights = tf.get_variable("weights", initializer=[1.0])
-    optimization.create_optimizer(tf.reduce_sum(weights), 0.1, 10, 0, False, loss_scaling=True)
+    optimization.create_optimizer(tf.reduce_sum(weights), 0.1, 10, 0, False, FP16)
     assert {"loss_scale", "skipped_steps"} <= {tensor.op.name
                                                for tensor in tf.get_collection("logged_scalars")}
 
@@ -232,8 +237,9 @@ def model_fn(features, labels, mode, params):
     weights = tf.get_variable("weights", initializer=tf.constant([1.0, 2.0, 3.0]))
     loss = tf.reduce_sum(weights * features)
     train_op = optimization.create_optimizer(
-        loss, 0.01, 100, 0, False, loss_scaling=params["loss_scaling"],
-        gradient_accumulation_steps=params.get("gradient_accumulation_steps", 1))
+        loss, 0.01, 100, 0, False, dataclasses.replace(
+            FP16 if params["loss_scaling"] else StepConfig(),
+            gradient_accumulation_steps=params.get("gradient_accumulation_steps", 1)))
     return EstimatorSpec(mode, loss=loss, train_op=train_op)
 
 

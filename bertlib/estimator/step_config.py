@@ -39,16 +39,31 @@ class StepConfig:
       max_seq_length: number of tokens in the longest example.
       trim_padding: whether each training batch is trimmed to the length of its longest example. Evaluation
         ignores this attribute.
-      remove_padding: whether the encoder skips the padding that is left after trimming.
-      precision: data type of the encoder's computation: "fp32", "bf16" or "fp16".
-      recompute: the parts that the backward pass recomputes: "none", "attention" or "layers".
+      remove_padding: whether the encoder skips padding in training. The outputs of the encoder are then zero
+        at padding, except at a few positions (see `bertlib.graph.packing`). The dropout masks differ from the
+        masks of a run with padding, and depend on the division of the batch into micro-batches.
+      precision: data type of the encoder's matrix products, and of the tensors between them: "fp32", "bf16"
+        or "fp16". Sums, softmax and normalization are computed in float32 (Micikevicius et al. 2017,
+        arXiv:1710.03740). Variables, embeddings, pooler and all outputs are always float32.
+      recompute: the parts that the backward pass recomputes: "none", "attention" or "layers"; see
+        `modeling.transformer_model`.
       recompute_segment: number of layers in a recomputed segment.
       gradient_dtype: data type used to exchange gradients between replicas: "fp32" or "bf16".
-      compile_kernels: whether kernels are compiled for this machine's CPU.
+      compile_kernels: whether kernels are compiled for this machine's CPU; see
+        `bertlib.graph.kernel_choice`.
       use_xla: whether XLA compiles the computations between matrix products of a training.
       portable_ops: whether inference uses only ops that ONNX also has.
-      optimizer, lr_schedule, adam_bias_correction, weight_decay, clip_norm, layer_decay, freeze_layers,
-        freeze_embeddings: the values of the flags with these names.
+      optimizer, lr_schedule: names in `OPTIMIZERS` and `LR_SCHEDULES`.
+      adam_bias_correction: whether "adamw" corrects the bias; see `optimization.AdamWeightDecayOptimizer`.
+      weight_decay: λ of the optimizer, at least 0.
+      clip_norm: largest global norm of the gradients; larger gradients are scaled down to this norm. 0 for no
+        clipping.
+      layer_decay: factor ξ between the learning rates of neighboring layers, above 0 and at most 1; see
+        `optimization.rate_factors`. 1.0 for the same rate in all layers.
+      freeze_layers: number of layers that are not trained, counted from the lowest layer. If it is not 0, the
+        embeddings are not trained either. No gradients are computed for frozen variables, and the optimizer
+        has no slots for them. The norm of the gradients is computed from the trained variables only.
+      freeze_embeddings: whether the embeddings are frozen.
     """
 
     train_batch_size: int = 32

@@ -36,8 +36,8 @@ common_flags.define(shared_flags.REPLICAS)
 def model_fn(features, labels, mode, params):
     weights = tf.get_variable("weights", initializer=tf.constant([1.0, 2.0, 3.0]))
     loss = tf.reduce_sum(weights * features)
-    train_op = optimization.create_optimizer(loss, 0.01, 100, 0, False, loss_scaling=FLAGS.scaled,
-                                             gradient_accumulation_steps=FLAGS.micro_batches)
+    train_op = optimization.create_optimizer(loss, 0.01, 100, 0, False, optimization.StepConfig(
+        gradient_accumulation_steps=FLAGS.micro_batches, precision="fp16" if FLAGS.scaled else "fp32"))
     return EstimatorSpec(mode, loss=loss, train_op=train_op)
 
 

@@ -41,7 +41,8 @@ def trained(**options):
     tf.train.get_or_create_global_step()
     outputs = (tf.placeholder(tf.float32, [2, 30]) @ tf.get_variable("kernel", [30, 20])
                + tf.get_variable("bias", [20]))
-    return optimization.create_optimizer(tf.reduce_mean(tf.square(outputs)), 1e-3, 10, 1, False, **options)
+    return optimization.create_optimizer(tf.reduce_mean(tf.square(outputs)), 1e-3, 10, 1, False,
+                                         StepConfig(**options))
 
 
 def test_a_chain_holds_its_input_and_two_products_at_most():

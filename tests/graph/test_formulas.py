@@ -432,7 +432,8 @@ def test_gelu_of_large_values_in_fp16_has_a_finite_gradient(name):
 def test_a_compiled_model_uses_all_kernels_and_functions_that_get_no_kernels_use_plain_ops(native, graph):
     config = modeling.BertConfig(9, hidden_size=4, num_hidden_layers=1, num_attention_heads=2,
                                  intermediate_size=4)
-    model = modeling.BertModel(config, True, tf.ones([1, 3], tf.int32), compile_kernels=True)
+    model = modeling.BertModel(config, True, tf.ones([1, 3], tf.int32),
+                               step_config=StepConfig(compile_kernels=True))
     tf.gradients(model.get_pooled_output(), tf.trainable_variables())
     before = graph.get_operations()
     assert {op.type.removeprefix("Bert") for op in before} >= {

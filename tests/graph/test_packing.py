@@ -87,7 +87,7 @@ def test_what_is_no_row_is_not_computed():
 
 def test_without_training_nothing_is_left_out(graph):
     model = modeling.BertModel(CONFIG, False, tf.convert_to_tensor(IDS, tf.int32), tf.convert_to_tensor(MASK),
-                               remove_padding=True)
+                               step_config=modeling.StepConfig(remove_padding=True))
     assert evaluate(model.get_sequence_output()).any(axis=-1).all()
 
 
@@ -96,7 +96,7 @@ def test_micro_batches_share_no_random_numbers_however_many_rows_they_have(sessi
     randomness.set_micro_batch(part)
     tf.train.get_or_create_global_step()
     modeling.BertModel(CONFIG, True, tf.convert_to_tensor(IDS, tf.int32), tf.convert_to_tensor(MASK),
-                       remove_padding=True)
+                       step_config=modeling.StepConfig(remove_padding=True))
     many, few = (randomness.uniform([size, 4], "site") for size in (6, 3))
     session.run(tf.global_variables_initializer())
     first, second = session.run(many, {part: 0}), session.run(few, {part: 1})

@@ -42,7 +42,8 @@ def weighted_sum(tensor):
 def build_model(mode="none", segment=1, **options):
     ids = tf.constant(IDS, tf.int32)
     mask = tf.cast(tf.not_equal(ids, 3), tf.int32)
-    return modeling.BertModel(CONFIG, True, ids, mask, recompute=mode, recompute_segment=segment, **options)
+    step_config = modeling.StepConfig(recompute=mode, recompute_segment=segment)
+    return modeling.BertModel(CONFIG, True, ids, mask, step_config=step_config, **options)
 
 
 def pooled_loss(model):
@@ -91,7 +92,8 @@ def test_an_output_in_a_segment_that_nothing_uses_is_not_kept(graph):
 
 def test_only_training_is_recomputed(graph):
     def identities(training):
-        modeling.BertModel(CONFIG, training, tf.constant(IDS), scope=str(training), recompute="layers")
+        modeling.BertModel(CONFIG, training, tf.constant(IDS), scope=str(training),
+                           step_config=modeling.StepConfig(recompute="layers"))
         return [op for op in graph.get_operations() if op.type == "IdentityN"
                 and "intermediate" not in op.name]
 
