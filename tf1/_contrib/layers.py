@@ -276,7 +276,9 @@ def optimize_loss(loss, global_step, learning_rate, optimizer, gradient_noise_sc
       variables: variables to train. None means all trainable variables.
       name: variable scope.
       summaries: list with some of the names loss, learning_rate, gradients, gradient_norm and
-        global_gradient_norm. None means loss, learning_rate and global_gradient_norm.
+        global_gradient_norm. None means loss, learning_rate and global_gradient_norm. As in TensorFlow 1,
+        global_norm/gradient_norm is the norm before clip_gradients, and global_norm/clipped_gradient_norm
+        the norm after it.
       colocate_gradients_with_ops: see `tf.gradients`.
       increment_global_step: whether to increment global_step.
 
@@ -300,8 +302,14 @@ def optimize_loss(loss, global_step, learning_rate, optimizer, gradient_noise_sc
         pairs = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
         if not pairs:
             raise ValueError("optimize_loss: the loss depends on no trainable variable.")
-        pairs = _changed_gradients(pairs, gradient_noise_scale, gradient_multipliers, clip_gradients)
-        _summarize(summaries or ["loss", "learning_rate", "global_gradient_norm"], loss, rate, pairs)
+        summaries = summaries or ["loss", "learning_rate", "global_gradient_norm"]
+        pairs = _changed_gradients(pairs, gradient_noise_scale, gradient_multipliers)
+        _summarize_norm("gradient_norm", summaries, pairs)
+        if clip_gradients is not None:
+            pairs = clip_gradients(pairs) if callable(clip_gradients) else (
+                optimizers.clip_gradients_by_global_norm(pairs, clip_gradients))
+            _summarize_norm("clipped_gradient_norm", summaries, pairs)
+        _summarize(summaries, loss, rate, pairs)
         update = chosen.apply_gradients(pairs, global_step if increment_global_step else None, name="train")
         with tf.control_dependencies([update]):
             return tf.identity(loss)
@@ -321,7 +329,7 @@ def _optimizer(optimizer, rate):
     return optimizer() if rate is None else optimizer(rate)
 
 
-def _changed_gradients(pairs, noise_scale, multipliers, clip):
+def _changed_gradients(pairs, noise_scale, multipliers):
     factors = {key.split(":")[0] if isinstance(key, str) else key.op.name: factor
                for key, factor in (multipliers or {}).items()}
     changed = []
@@ -332,9 +340,12 @@ def _changed_gradients(pairs, noise_scale, multipliers, clip):
         if variable.op.name in factors:
             gradient = tf.convert_to_tensor(gradient) * factors[variable.op.name]
         changed.append((gradient, variable))
-    if callable(clip):
-        return clip(changed)
-    return changed if clip is None else optimizers.clip_gradients_by_global_norm(changed, clip)
+    return changed
+
+
+def _summarize_norm(name, summaries, pairs):
+    if {"global_gradient_norm", "gradient_norm"} & set(summaries):
+        tf.summary.scalar(f"global_norm/{name}", tf.global_norm([gradient for gradient, _ in pairs]))
 
 
 def _summarize(names, loss, rate, pairs):
@@ -342,8 +353,6 @@ def _summarize(names, loss, rate, pairs):
         tf.summary.scalar("loss", loss)
     if "learning_rate" in names and rate is not None:
         tf.summary.scalar("learning_rate", rate)
-    if "global_gradient_norm" in names:
-        tf.summary.scalar("global_norm/gradient_norm", tf.global_norm([gradient for gradient, _ in pairs]))
     for gradient, variable in pairs:
         if "gradients" in names:
             tf.summary.histogram(f"gradients/{variable.op.name}", tf.convert_to_tensor(gradient))
