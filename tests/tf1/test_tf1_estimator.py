@@ -470,3 +470,18 @@ def test_the_metrics_of_glues_regression(graph):
         found, values = session.run([pearson, everything])
     assert found == pytest.approx(np.corrcoef(predictions.ravel(), labels.ravel())[0, 1])
     assert_array_equal(values, predictions.ravel())
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_the_correlation_of_a_constant_prediction_is_0(graph, is_weighted):
+    places = [tf.placeholder(tf.float32, [None]) for _ in range(2)]
+    pearson, update = tf.contrib.metrics.streaming_pearson_correlation(
+        *places, places[1] if is_weighted else None)
+    scores = np.random.RandomState(3).uniform(size=1500)
+    with tf.Session() as session:
+        for constant in (0.1, 1.2345678, 2.7182817):
+            session.run(tf.local_variables_initializer())
+            for start in range(0, len(scores), 8):
+                part = scores[start:start + 8]
+                session.run(update, dict(zip(places, (np.full_like(part, constant), part))))
+            assert session.run(pearson) == 0
