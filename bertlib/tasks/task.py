@@ -166,7 +166,7 @@ class Task(abc.ABC):
 
     def num_train_steps(self):
         """Returns the number of steps of the schedule."""
-        return count_steps(self.settings, self.num_examples(), self.noun)
+        return count_steps(self.settings, self.num_examples(), f"training {self.noun}")
 
     def make_data(self):
         """Writes and reads data that the run makes itself, such as records of a sample. It is called after
