@@ -372,6 +372,9 @@ def _dataset(num_examples, read, batch, drop_remainder, batch_totals, trimmed_fi
 
 def _training_dataset(num_examples, read, batch, batch_totals, trimmed_fields, num_threads):
     """Returns the endless dataset of this replica's micro-batches; see `record_dataset`."""
+    if batch.is_unequal and not trimmed_fields:
+        raise ValueError("Unequal micro-batches need trimmed_fields, because without trimming, all examples "
+                         "have the same number of tokens.")
     all_reduce = collectives.current_all_reduce()
     indices = _index_dataset(num_examples, batch.check().size)
     if trimmed_fields:

@@ -95,3 +95,13 @@ def test_a_program_checks_the_flags(types, flags, expected, run_script, tmp_path
         "max_query_length": 8, "doc_stride": 8, **flags})
     assert done.code == (expected is not None), done.err
     assert done.out == "None\n" if expected is None else f"ValueError: {expected}" in done.err, done.err
+
+
+def test_a_prediction_without_output_dir_takes_the_flags_of_the_training_in_the_default_directory(copy):
+    default = copy.directory / "output" / "squad-v2.0"
+    copy.output.rename(copy.directory / "moved")
+    default.parent.mkdir()
+    (copy.directory / "moved").rename(default)
+    length = read_json(default / "run.json")["settings"]["max_seq_length"]
+    done = copy.train(output_dir=None, max_seq_length=None, do_train=False, do_eval=None, do_predict=True)
+    done.assert_success("--output_dir not given: using output/squad-v2.0", f"--max_seq_length={length}")

@@ -44,15 +44,15 @@ class QuestionAnswering(task.Task):
         exact = "exact" if self.settings.version_2_with_negative else "exact_match"
         return {"f1": "F1", exact: "exact match"}
 
+    @property
+    def _version(self):
+        return "2.0" if self.settings.version_2_with_negative else "1.1"
+
     # --- Flags
 
     def resolve(self):
         settings = self.settings
-        settings.choose_phases()
-        recorded_flags.inherit(settings, self.target.name)
-        version = "2.0" if settings.version_2_with_negative else "1.1"
-        if settings.output_dir is None:
-            settings.set_default("output_dir", os.path.join("output", f"squad-v{version}"))
+        self.resolve_run(f"squad-v{self._version}")
         needed = {"train_file": settings.do_train, "predict_file": settings.do_predict or settings.do_eval}
         sampled = settings.train_file is settings.predict_file is None
         for name, part in (("train_file", "train"), ("predict_file", "dev")):
@@ -60,7 +60,7 @@ class QuestionAnswering(task.Task):
                 if not sampled:
                     raise ValueError(f"--{name} is required.")
                 recorded_flags.refuse_sample(settings, sample_path("squad"), f"--{name}")
-                settings.set_default(name, sample_path("squad", f"{part}-v{version}.json"),
+                settings.set_default(name, sample_path("squad", f"{part}-v{self._version}.json"),
                                      "a small sample made for this repository, not the real SQuAD")
             if needed[name]:
                 require_file(settings, name)
@@ -121,7 +121,7 @@ class QuestionAnswering(task.Task):
 
     def record_fields(self):
         settings = self.settings
-        return {"task": f"SQuAD {'2.0' if settings.version_2_with_negative else '1.1'}",
+        return {"task": f"SQuAD {self._version}",
                 **split_data.data_fields(settings, lambda: len(self.data["dev"]),
                                          dev=[settings.predict_file])}
 
@@ -179,7 +179,7 @@ class QuestionAnswering(task.Task):
         answers = [prediction.final_answer(threshold) for prediction in predictions]
         rows = squad_report.predicted_rows(examples, predictions, answers, gold, version_2)
         self.write_table(task.TABLES["test" if gold is None else "dev"], rows, self.target.separator)
-        results.write_report_or_warn(self, task.REPORT, f"SQuAD {'2.0' if version_2 else '1.1'}", scores,
+        results.write_report_or_warn(self, task.REPORT, f"SQuAD {self._version}", scores,
                              settings.predict_file, squad_report.write_report, rows, answers, gold)
 
     def _answers(self, split, inference):
