@@ -30,7 +30,6 @@ from bertlib.estimator.estimator import ModeKeys
 from bertlib.estimator.step_config import (
     FIELDS,
     GB,
-    OPTIMIZERS,
     SURELY_FITS,
     StepConfig,
     divisors,
@@ -38,7 +37,7 @@ from bertlib.estimator.step_config import (
     resolve,
 )
 from bertlib.reports import charts
-from bertlib.runs import checks, entries, model_config
+from bertlib.runs import checks, entries, model_config, registry
 from bertlib.runs.input_paths import refuse_directory
 from bertlib.system import files, gpu_cards, terminal
 from bertlib.tasks import head, shared_flags, starting_weights, training_plan
@@ -75,13 +74,8 @@ ENTRIES = entries.section("Model", None, [
                    "Gradient checkpointing: which activations are computed again in the backward pass "
                    "instead of being kept in memory. --recompute=all prints a row of the table for each of "
                    "the other values."),
-    entries.Choice("optimizer", "adamw", sorted(OPTIMIZERS), "Optimizer."),
-    entries.Choice("precision", "fp32", sorted(modeling.PRECISIONS),
-                   "Number format of the encoder's computation."),
-    entries.Integer("freeze_layers", 0,
-                    "Number of layers, counted from the lowest one, that are not trained. If it is not 0, "
-                    "the embeddings are not trained either.", least=0),
-    entries.Switch("freeze_embeddings", False, "Do not train the embeddings.", advanced="training"),
+    *(registry.find_flag(name, "run_classifier.py")[0]
+      for name in ("optimizer", "precision", "freeze_layers", "freeze_embeddings")),
     entries.Choice("phase", "training", ["training", "prediction"],
                    "Phase whose memory is predicted. Pass --phase=prediction also for an evaluation: "
                    "prediction and evaluation need neither gradients nor an optimizer."),
@@ -274,12 +268,10 @@ def advise(step_config, largest, usable, need_of_step):
     """
     batch_size = step_config.train_batch_size
     for count in divisors(batch_size):
-        if batch_size // count <= largest:
-            needed = memory_planner.ALLOCATOR_MARGIN * need_of_step(
-                dataclasses.replace(step_config, gradient_accumulation_steps=count)).total
-            if needed <= SURELY_FITS * usable:
-                return (f"For a batch of {batch_size}, choose --gradient_accumulation_steps={count}: "
-                        f"{gb(needed)}.")
+        step = dataclasses.replace(step_config, gradient_accumulation_steps=count)
+        if batch_size // count <= largest and (
+                needed := memory_planner.ALLOCATOR_MARGIN * need_of_step(step).total) <= SURELY_FITS * usable:
+            return f"For a batch of {batch_size}, choose --gradient_accumulation_steps={count}: {gb(needed)}."
     return "No micro-batch leaves a safe margin."
 
 
