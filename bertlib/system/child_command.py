@@ -63,7 +63,7 @@ def run(script: str, flags: list[str], verbose: bool, explain: Any = str) -> Non
     Raises:
       ValueError: the command ended with an error message, which is the text of the exception.
       ChildProcessError: the command was ended by a signal, or by an unknown error.
-      KeyboardInterrupt: the caller was interrupted.
+      KeyboardInterrupt: the caller was interrupted. Its text names the checkpoint that a training saved.
     """
     lines = collections.deque(maxlen=_KEPT_LINES)
     child = child_processes.Child([*command_line(script), *flags], stdout=subprocess.PIPE,
@@ -74,8 +74,9 @@ def run(script: str, flags: list[str], verbose: bool, explain: Any = str) -> Non
         except BaseException as error:
             is_interrupt = isinstance(error, KeyboardInterrupt)
             child_processes.end([child], lambda child: _follow(child, lines, verbose and is_interrupt))
-            if is_interrupt and (message := child.outcome.message):
-                raise KeyboardInterrupt(message.replace("the same command", "the same call")) from None
+            if is_interrupt:
+                saved = (child.outcome.message or "").partition(". ")[2]
+                raise KeyboardInterrupt(saved.replace("the same command", "the same call")) from None
             raise
     for warning in [] if verbose else child.outcome.warnings:
         # The level 4 is the line of the user's program that called the function of `bertlib.api`.

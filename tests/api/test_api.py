@@ -443,6 +443,6 @@ def test_an_interrupted_training_saves_its_step_and_leaves_no_process(settings, 
     done.assert_success("run_classifier.py: terminated.")
     step = tensors_of(tmp_path / "model")["global_step"]
     assert 10 <= step < 3000 and step != 1000
-    assert done.out.startswith("interrupted [] terminated. "), done.err
+    assert done.out.startswith("interrupted [] The last step is saved in "), done.err
     assert f"model.ckpt-{step}: run the same call again to continue." in done.out
     assert len(list((tmp_path / "model" / "data").iterdir())) == 1

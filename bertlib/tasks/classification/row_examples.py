@@ -100,12 +100,11 @@ def label_checker(labels, source):
         if unknown is None:
             return None
         allowed = ", ".join(labels[:20]) + (", …" if len(labels) > 20 else "")
-        similar = [name for name in labels if text_keys.visible_text(name) == text_keys.visible_text(unknown)]
+        similar = [name for name in labels if text_keys.visible_text(name) == text_keys.visible_text(unknown)
+                   or parse_score(name) == parse_score(unknown) is not None]
         hint = (f" {ascii(unknown)} looks like {ascii(similar[0])}: the two differ only in white space, "
-                "invisible characters or the encoding of accents.") if similar else ""
-        if any(parse_score(name) == parse_score(unknown) is not None for name in labels):
-            hint += (" Equal numbers such as 1.0 and 1 are different labels. pandas writes 1.0 if the column "
-                     "has missing values.")
+                "invisible characters, the encoding of accents or the notation of a number. pandas writes 1 "
+                "as 1.0 if the column has missing values.") if similar else ""
         return (f"the label {unknown!r:.80} is not one of {allowed} ({source}); correct the row or remove "
                 f"it.{hint}")
 
