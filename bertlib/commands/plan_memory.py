@@ -319,10 +319,9 @@ def main(argv):
         print(f"{step_config.max_seq_length:6} {step_config.recompute:>9} {size:11}   {memory}", flush=True)
         if not settings.batch_size and settings.phase == "training":
             print(f"{'':31}{advise(step_config, size, usable, need_of_step)}", flush=True)
-        rows.append((f"{step_config.max_seq_length} {step_config.recompute}", size))
+        rows.append((f"{step_config.max_seq_length} {step_config.recompute}", size, size, 0))
     print(f"\n{time.process_time():.0f} CPU seconds")
     if settings.output_file:
         files.make_parent(settings.output_file)
         title = f"Largest micro-batch on {card}: {describe_step(settings)}"
-        files.write_text(settings.output_file,
-                         charts.bar_chart(title, [(label, size, size, 0) for label, size in rows]))
+        files.write_text(settings.output_file, charts.bar_chart(title, rows))
