@@ -308,15 +308,20 @@ def test_steps_that_tf1_overrides_are_steps_of_the_core():
 
 def test_the_proxy_on_the_page_of_the_server_has_the_limits_of_the_server():
     """The proxy keeps the header Host, accepts a body of the default size, and waits for an answer of
-    serve.py. The service starts the server at the address that the proxy calls."""
+    serve.py. The services start the servers at the addresses that the proxy calls."""
     page = code_lines(text_of(ROOT / "docs" / "howto" / "server.md"))
     default = {entry.name: entry.default for entry in render_flags.module_of("serve").ENTRIES}
     lines = [line.strip() for line in page]
     assert "proxy_set_header Host $http_host;" in lines
-    assert f"proxy_pass http://{default['host']}:{default['port']};" in lines
+    upstream, = re.findall(r"^proxy_pass http://(\w+);", "\n".join(lines), re.MULTILINE)
+    assert f"upstream {upstream} {{" in lines
+    servers = re.findall(rf"^server {default['host']}:(\d+) max_fails=0;", "\n".join(lines), re.MULTILINE)
+    assert f"systemctl enable --now {' '.join(f'bert@{port}' for port in servers)}" in lines
+    assert f"for port in {' '.join(servers)}; do" in lines
     assert f"client_max_body_size {default['max_body_kb'] // 1024}m;" in lines
     wait, = re.findall(r"^proxy_read_timeout (\d+)s;", "\n".join(lines), re.MULTILINE)
     assert int(wait) > default["request_timeout"]
     start, = [line for line in lines if line.startswith("ExecStart=")]
-    assert {"--model_dir", "--flagfile"} == set(re.findall(r"--\w+", start))
+    assert {"--model_dir", "--flagfile", "--port"} == set(re.findall(r"--\w+", start))
+    assert "--port=%i" in start
     assert "SuccessExitStatus=143" in lines  # after SIGTERM

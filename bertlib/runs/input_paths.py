@@ -48,10 +48,13 @@ def require_data_dir(directory):
 
 
 def require_model(settings):
-    """Raises a FileNotFoundError if --model_dir does not exist."""
-    if not files.exists(settings.model_dir):
-        raise FileNotFoundError(f"--model_dir={settings.model_dir}: there is no such directory. Pass the "
+    """Raises an OSError if --model_dir does not exist or may not be read."""
+    path = settings.model_dir
+    if not files.exists(path):
+        raise FileNotFoundError(f"--model_dir={path}: there is no such directory. Pass the "
                                 "output directory of a training.")
+    if not files.is_remote(path) and not os.access(path, os.R_OK):
+        raise PermissionError(f"--model_dir={path}: this user may not read it. Check its permissions.")
 
 
 def require_file(settings, name):

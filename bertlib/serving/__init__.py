@@ -80,7 +80,11 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
     if exported:
         return _load_export(portable_model.read(exported, task), precision, batch_size, group, engine)
     if files.is_directory(path):
-        quiet_tensorflow.load_in_library()  # it reads the checkpoint
+        try:
+            quiet_tensorflow.load_in_library()  # it reads the checkpoint
+        except ImportError as error:
+            raise ImportError(f"{path} has no {portable_model.DESCRIPTION}, so it is no ONNX export, and "
+                              f"needs TensorFlow. {error}") from error
     trained = trained_model.read(path, weights)
     if engine in portable_model.FORMATS:
         export = portable_model.newest(path, trained, engine, answers.resolve_task(trained, task))

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 from helpers import wait_until
 import http_clients
@@ -20,6 +21,7 @@ import pytest
 from scripts import ROOT
 
 from bertlib import serving
+from bertlib.runs import input_paths
 
 ASK = {"text_a": "the cat sees a dog ."}
 TOKEN = "a-secret-of-many-letters"
@@ -43,6 +45,7 @@ def error_of(done):
     (["--model_dir={model}", "--task=tagging"], "task tagging: the model in "),
     (["--model_dir={model}", "--engine=onnx"], "contains no export"),
     (["--model_dir={model}", "--token=short"], "--token needs at least 16 characters"),
+    (["--model_dir={model}", f'--token="{TOKEN}"'], "--token begins with a quote. A flag file"),
     (["--model_dir={model}", "--max_queue=5"], "--max_queue=5 is less than --max_texts=256"),
     (["--model_dir={model}", "--port={used}"], "another program uses this port")])
 def test_errors_of_one_line(flags, words, classifier_dir, run_script, tmp_path):
@@ -52,6 +55,12 @@ def test_errors_of_one_line(flags, words, classifier_dir, run_script, tmp_path):
         values = {"model": classifier_dir, "used": used.getsockname()[1]}
         done = run_script("serve.py", *(flag.format(**values) for flag in flags))
     assert words in error_of(done)
+
+
+def test_a_model_that_may_not_be_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may read everything
+    with pytest.raises(PermissionError, match="this user may not read it"):
+        input_paths.require_model(types.SimpleNamespace(model_dir=str(tmp_path)))
 
 
 def test_a_missing_package_is_named_with_its_extra(classifier_dir, scripts, tmp_path):

@@ -105,6 +105,10 @@ def test_a_model_that_needs_tensorflow_names_both_ways_out(classifier_dir):
     assert "pip install -r requirements.txt" in message and "--format=onnx" in message
 
 
+def test_a_directory_without_an_export_is_named(tmp_path):
+    assert f"{tmp_path} has no export.json" in refused("serve.py", f"--model_dir={tmp_path}")
+
+
 def test_a_command_that_needs_tensorflow_says_so():
     assert refused("run_classifier.py", "--help").startswith(
         "run_classifier.py: error: TensorFlow is not installed. Install it: pip install")
