@@ -127,7 +127,7 @@ class BertEncoder(tf.keras.layers.Layer):
         config_file = os.fspath(config_file)
         config = _checked_config(checkpoint_formats.read_config(config_file), f" in {config_file}")
         directory, name = os.path.split(config_file)
-        if name == file_names.CONFIG:
+        if name == file_names.BERT_CONFIG:
             model_files.check_trained_config(config_file, config, OutputDirectory(directory or os.curdir))
         layer = cls(config, **kwargs)
         layer.load_checkpoint(checkpoint)
@@ -175,12 +175,12 @@ class BertEncoder(tf.keras.layers.Layer):
             self.name, modeling.variable_shapes(self._bert_config),
             lambda name: tf.convert_to_tensor(getattr(self, name)).numpy(),
             dict.fromkeys(self._names, tf.float32))
-        contents = {file_names.CONFIG: self._bert_config.to_json_string().encode()}
+        contents = {file_names.BERT_CONFIG: self._bert_config.to_json_string().encode()}
         if vocab_file:
             contents[file_names.VOCABULARY] = files.read_bytes(os.fspath(vocab_file))
             settings = tokenizer_files.merge_settings(os.path.dirname(vocab_file))
             if settings:
-                contents[tokenizer_files.CONFIG] = model_files.format_json(settings)
+                contents[tokenizer_files.TOKENIZER_CONFIG] = model_files.format_json(settings)
         _refuse_other_files(directory, contents)
         os.makedirs(directory, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".bert_model.", dir=directory) as temporary:

@@ -293,7 +293,7 @@ def write_model(settings, model, tokenizer, old, new):
             for word in new]
     source = checkpoint_formats.append_mean_rows(source, len(old), rows)
     contents = {
-        file_names.CONFIG: model_files.format_json(
+        file_names.BERT_CONFIG: model_files.format_json(
             {**model_files.published_settings(config), "vocab_size": len(old) + len(new)}),
         file_names.VOCABULARY: format_vocab(old + new).encode(),
         model_writer.TOKENIZER_CONFIG: model_files.format_json(

@@ -50,7 +50,7 @@ _ARCHITECTURES = {
 # back.
 _ACTIVATIONS = {"gelu": "gelu_new", "gelu_erf": "gelu", "": "linear"}
 _CONFIG = file_names.CONFIGS
-_VOCABULARY, _TOKENIZER_CONFIG = file_names.VOCABULARY, tokenizer_files.CONFIG
+_VOCABULARY, _TOKENIZER_CONFIG = file_names.VOCABULARY, tokenizer_files.TOKENIZER_CONFIG
 _TOKENIZER = tokenizer_files.TOKENIZER
 
 

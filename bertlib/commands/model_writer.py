@@ -17,7 +17,7 @@ from bertlib.system import files, locks
 
 # Names of the files of a model in each format.
 TENSORFLOW_WEIGHTS, HUGGING_FACE_WEIGHTS = "bert_model.ckpt", "model.safetensors"
-TOKENIZER_CONFIG = tokenizer_files.CONFIG
+TOKENIZER_CONFIG = tokenizer_files.TOKENIZER_CONFIG
 _TEMPORARY_PREFIX = ".new_model."  # the directories of unfinished models have names with this prefix
 # For each format: patterns of existing files that a new model replaces. If such a file stayed in the
 # directory, a program could read it together with the new files or instead of them.

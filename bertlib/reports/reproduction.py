@@ -20,7 +20,7 @@ _OF_EVALUATION = ("eval_each_checkpoint", "eval_every_steps", "keep_best", "earl
 # Maps each of these flags to the name of a copy in the output directory. The copy is used if the file that
 # the flag names no longer exists.
 _COPIES = {"vocab_file": file_names.VOCABULARY, "spm_model_file": file_names.SENTENCE_PIECES,
-           "bert_config_file": file_names.CONFIG, "label_file": file_names.LABELS}
+           "bert_config_file": file_names.BERT_CONFIG, "label_file": file_names.LABELS}
 _FLAG = re.compile(r"--?([a-z][a-z0-9_]*)(?:=(.*))?", re.DOTALL)
 
 

@@ -7,12 +7,12 @@ These files are the configuration, the vocabulary, the tokenizer settings and th
 
 from bertlib.runs import tokenizer_files
 
-CONFIG, VOCABULARY, SENTENCE_PIECES, LABELS = "bert_config.json", "vocab.txt", "spm.model", "labels.txt"
+BERT_CONFIG, VOCABULARY, SENTENCE_PIECES, LABELS = "bert_config.json", "vocab.txt", "spm.model", "labels.txt"
 # {format of weights: name of the configuration beside them}.
-CONFIGS = {"tensorflow": CONFIG, "hugging_face": "config.json"}
+CONFIGS = {"tensorflow": BERT_CONFIG, "hugging_face": "config.json"}
 # {flag of a vocabulary: name of its file in the output directory}.
 VOCABULARIES = {"vocab_file": VOCABULARY, "spm_model_file": SENTENCE_PIECES}
-NAMES = (CONFIG, VOCABULARY, SENTENCE_PIECES, tokenizer_files.CONFIG, LABELS)
+NAMES = (BERT_CONFIG, VOCABULARY, SENTENCE_PIECES, tokenizer_files.TOKENIZER_CONFIG, LABELS)
 # Name of the file that lists the development set of --dev_fraction.
 DEV_ROWS = "dev_rows.txt"
 # Name of the file in the output directory to which the file of --task_module is copied.

@@ -8,7 +8,7 @@ from bertlib.runs import file_names, registry
 from bertlib.system import files
 
 # Maps a flag to the name of its file in the directory of a published checkpoint.
-_PUBLISHED_FILES = {"bert_config_file": file_names.CONFIG, "vocab_file": file_names.VOCABULARY}
+_PUBLISHED_FILES = {"bert_config_file": file_names.BERT_CONFIG, "vocab_file": file_names.VOCABULARY}
 
 
 def absolute_paths(name, value, directory):

@@ -164,7 +164,7 @@ def _trained_directory(settings):
     """Returns --output_dir if the run does not train and the directory contains both a checkpoint and the
     model's configuration; else None."""
     directory = None if settings.get("do_train") else settings.get("output_dir")
-    has_config = directory and files.exists(os.path.join(directory, file_names.CONFIG))
+    has_config = directory and files.exists(os.path.join(directory, file_names.BERT_CONFIG))
     if has_config and settings.output_directory.newest:
         return directory
     return None
@@ -220,7 +220,7 @@ def read_config(settings):
     refuse_problems(path, config_problems(values))
     config = bert_config.BertConfig.from_dict(values)
     directory, name = os.path.split(path)
-    if name == file_names.CONFIG and files.exists(os.path.join(directory, file_names.RECORD)):
+    if name == file_names.BERT_CONFIG and files.exists(os.path.join(directory, file_names.RECORD)):
         model_files.check_trained_config(path, config, settings.open(directory or os.curdir))
     return config
 

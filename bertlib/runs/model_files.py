@@ -15,7 +15,7 @@ from bertlib.checkpoints import checkpoint_formats
 from bertlib.checkpoints.bert_config import BertConfig
 from bertlib.runs import record_comparison, tokenizer_files, vocabularies
 from bertlib.runs.file_names import (
-    CONFIG,
+    BERT_CONFIG,
     LABELS,
     MORE_NAMES,
     NAMES,
@@ -37,11 +37,12 @@ def model_file_contents(settings, config, labels=None):
     """
     contents = {}
     if isinstance(config, BertConfig):
-        contents[CONFIG] = format_json(published_settings(config))
+        contents[BERT_CONFIG] = format_json(published_settings(config))
     for flag, name in VOCABULARIES.items():
         if path := settings.get(flag):
             contents[name] = tokenizer_files.vocabulary_content(path, vocabularies.markers(settings))
-            contents[tokenizer_files.CONFIG] = format_json(tokenizer_content(settings, config, flag))
+            contents[tokenizer_files.TOKENIZER_CONFIG] = format_json(
+                tokenizer_content(settings, config, flag))
     if labels is not None and not any("\n" in label for label in labels):
         contents[LABELS] = format_labels(labels)
     return contents
@@ -127,7 +128,7 @@ def _is_same_content(name, before, after):
         return False
     if not isinstance(before, dict):
         return False
-    if name == CONFIG:
+    if name == BERT_CONFIG:
         return published_settings(BertConfig.from_dict(before)) == after
     # The file is tokenizer_config.json. Keys that are only in the old content are ignored, because they have
     # no effect.

@@ -129,16 +129,29 @@ def differences(stored, now, training):
       a pair of dicts {name: [old value, new value]}. The first dict contains the differences for which the
       run is refused. The second dict contains all other differences.
     """
+    refused, allowed = _differences_of_models(stored, now, training)
+    if training:
+        settings = {"num_replicas": 1, **stored["settings"]}, now["settings"]
+        maps = [values.get("mapped_labels") for values in settings]
+        if maps[0] != maps[1]:  # the labels of the same examples would differ
+            refused["label_map"] = maps
+        allowed |= {**_differences_of_settings(*settings), **_differences_of_data(stored, now),
+                    **_changed_values(stored["versions"], now["versions"])}
+    return refused, allowed
+
+
+def _differ(stored, now, name):
+    """Returns whether both records have a value of this name, and the two values differ."""
+    return None not in (stored[name], now[name]) and stored[name] != now[name]
+
+
+def _differences_of_models(stored, now, training):
+    """Compares what two runs must have in common to use the same weights; see `differences`."""
     records = stored, now
-
-    def differs(name):
-        """Returns whether both records have a value of this name, and the two values differ."""
-        return None not in (stored[name], now[name]) and stored[name] != now[name]
-
     refused = {name: [record[name] for record in records]
-               for name in ("task", "task_type", "labels", "do_lower_case") if differs(name)}
-    if differs("vocabulary"):
-        refused["vocabulary"] = list(map(_vocabulary, records))
+               for name in ("task", "task_type", "labels", "do_lower_case") if _differ(stored, now, name)}
+    if _differ(stored, now, "vocabulary"):
+        refused["vocabulary"] = list(map(_describe_vocabulary, records))
     allowed = {}
     modules = [record["task_module"] for record in records]
     if all(modules) and modules[0]["fingerprint"] != modules[1]["fingerprint"]:
@@ -146,35 +159,42 @@ def differences(stored, now, training):
     if not training and "task" in refused and "labels" not in refused:
         # A model may be evaluated on the data of another task if both tasks have the same labels.
         allowed["task"] = refused.pop("task")
-    if differs("dev_data") and "task" not in allowed:
-        allowed[DEV_DATA] = [_data(record["dev_data"]) for record in records]
+    if _differ(stored, now, "dev_data") and "task" not in allowed:
+        allowed[DEV_DATA] = [_describe_data(record["dev_data"]) for record in records]
     config = _changed_values(stored["bert_config"], now["bert_config"])
     for name in sorted(CONFIG_KEYS & set(config)):
         if name not in TRAINING_CONFIG_KEYS:
             refused[name] = config[name]
         elif training:
             allowed[name] = config[name]
-    if not training:
-        return refused, allowed
-    settings = {"num_replicas": 1, **stored["settings"]}, now["settings"]
-    allowed.update(_changed_values(*settings))
-    maps = [values.get("mapped_labels") for values in settings]
-    if maps[0] != maps[1]:  # the labels of the same examples would differ
-        refused["label_map"] = maps
-    # If both runs have the same total number of micro-batches, their results are the same. For example, one
-    # replica with two micro-batches gives the same result as two replicas that have one micro-batch each. So
-    # changes of the two flags below are not reported.
-    before, after = map(_count_micro_batches, settings)
+    return refused, allowed
+
+
+def _differences_of_settings(stored, now):
+    """Returns {name: [old value, new value]} of the settings of two trainings.
+
+    If both trainings have the same total number of micro-batches, their results are the same. For example,
+    one replica with two micro-batches gives the same result as two replicas that have one micro-batch each.
+    So changes of these two flags are not reported.
+    """
+    changed = _changed_values(stored, now)
+    before, after = _count_micro_batches(stored), _count_micro_batches(now)
     if before is not None and before == after:
         for name in ("gradient_accumulation_steps", "num_replicas"):
-            allowed.pop(name, None)
+            changed.pop(name, None)
+    return changed
+
+
+def _differences_of_data(stored, now):
+    """Returns {name: [old value, new value]} of the starting weights and the training data in two records."""
+    changed, records = {}, (stored, now)
     starts = [record["init_checkpoint"] or {"path": None, "fingerprint": None} for record in records]
     compared = "fingerprint" if all(start["fingerprint"] for start in starts) else "path"
     if starts[0][compared] != starts[1][compared]:
-        allowed["init_checkpoint"] = [_with_fingerprint(start["path"], start) for start in starts]
-    if differs("train_data"):
-        allowed["training data"] = [_data(record["train_data"]) for record in records]
-    return refused, {**allowed, **_changed_values(stored["versions"], now["versions"])}
+        changed["init_checkpoint"] = [_with_fingerprint(start["path"], start) for start in starts]
+    if _differ(stored, now, "train_data"):
+        changed["training data"] = [_describe_data(record["train_data"]) for record in records]
+    return changed
 
 
 def _changed_values(before, after):
@@ -208,13 +228,13 @@ def _with_fingerprint(name, start):
     return f"{name} ({start['fingerprint'][:8]})" if start["fingerprint"] else name
 
 
-def _vocabulary(record):
+def _describe_vocabulary(record):
     paths = record["files"]
     return _with_fingerprint(paths.get("vocab_file") or paths.get("spm_model_file"),
                              {"fingerprint": record["vocabulary"]})
 
 
-def _data(data):
+def _describe_data(data):
     counts = ", ".join(f"{value} {name}" for name, value in data.items() if name != "fingerprint")
     return _with_fingerprint(counts, data)
 

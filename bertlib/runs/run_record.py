@@ -21,15 +21,15 @@ class _Comparison(NamedTuple):
     Attributes:
       opened: the `OutputDirectory` with whose record the run was compared.
       decision: the `record_comparison.Decision`.
-      changed: names of the model's files to write.
-      stale: names of the model's files to remove.
+      to_write: names of the model's files to write.
+      to_remove: names of the model's files to remove.
       model_files: {name: fingerprint} of the model's files afterwards.
     """
 
     opened: object
     decision: record_comparison.Decision
-    changed: list
-    stale: list
+    to_write: list
+    to_remove: list
     model_files: dict
 
 
@@ -86,15 +86,15 @@ class RunRecord:
             self._log_changes(decision, opened)
         elif opened.newest:
             _log_missing_record(decision, opened)
-        recorded, changed, stale = stored.get("model_files", {}), [], []
+        recorded, to_write, to_remove = stored.get("model_files", {}), [], []
         if decision.has_steps_left or decision.record and not stored:
-            changed, stale = model_files.list_changed_files(self._output_dir, self._contents, recorded)
+            to_write, to_remove = model_files.list_changed_files(self._output_dir, self._contents, recorded)
         elif stored:  # a user may have removed some of the files
-            changed = [name for name in self._contents
-                       if not files.exists(os.path.join(self._output_dir, name))]
-        kept = {name: value for name, value in recorded.items() if name not in stale}
-        written = model_files.hash_contents({name: self._contents[name] for name in changed})
-        return _Comparison(opened, decision, changed, stale, {**kept, **written})
+            to_write = [name for name in self._contents
+                        if not files.exists(os.path.join(self._output_dir, name))]
+        kept = {name: value for name, value in recorded.items() if name not in to_remove}
+        written = model_files.hash_contents({name: self._contents[name] for name in to_write})
+        return _Comparison(opened, decision, to_write, to_remove, {**kept, **written})
 
     def _refuse_other_training(self, decision, opened):
         """Raises a ValueError if --output_dir contains a training that the run cannot continue. Exception: if
@@ -164,9 +164,9 @@ class RunRecord:
         if (opened.newest, opened.record) != (seen.newest, seen.record):
             self._comparison = self._compared_with(opened)
         found = self._comparison
-        for name in found.changed:
+        for name in found.to_write:
             files.write_bytes(opened.join(name), self._contents[name])
-        for name in found.stale if opened.newest else [*found.stale, *training_evaluations.FILES]:
+        for name in found.to_remove if opened.newest else [*found.to_remove, *training_evaluations.FILES]:
             if files.exists(opened.join(name)):
                 files.remove(opened.join(name))
         record = found.decision.record or opened.record

@@ -15,9 +15,10 @@ from bertlib.runs.entries import Rule, Switch, whole_number
 from bertlib.system import files
 import tokenization
 
-CONFIG, TOKENIZER, SPECIAL_TOKENS_MAP = "tokenizer_config.json", "tokenizer.json", "special_tokens_map.json"
+TOKENIZER_CONFIG, TOKENIZER = "tokenizer_config.json", "tokenizer.json"
+SPECIAL_TOKENS_MAP = "special_tokens_map.json"
 _ADDED_TOKENS = "added_tokens.json"
-NAMES = (CONFIG, TOKENIZER, SPECIAL_TOKENS_MAP, _ADDED_TOKENS)
+NAMES = (TOKENIZER_CONFIG, TOKENIZER, SPECIAL_TOKENS_MAP, _ADDED_TOKENS)
 # Names of tokenizer classes that make the same tokens as BERT's tokenizer. Each name may have the suffix
 # "Fast".
 _WORDPIECE_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer")
@@ -34,7 +35,7 @@ _RULES = {"max_input_chars_per_word": whole_number(1),
           "strip_accents": Rule(lambda value: isinstance(value, bool | None), "true, false or null")}
 # {name of a file: {name of a setting: its only supported value}}.
 _ONLY = {
-    CONFIG: {"do_basic_tokenize": True, **_SPECIAL_NAMES}, SPECIAL_TOKENS_MAP: _SPECIAL_NAMES,
+    TOKENIZER_CONFIG: {"do_basic_tokenize": True, **_SPECIAL_NAMES}, SPECIAL_TOKENS_MAP: _SPECIAL_NAMES,
     TOKENIZER: {"normalizer.type": "BertNormalizer", "normalizer.clean_text": True,
                 "pre_tokenizer.type": "BertPreTokenizer", "model.type": "WordPiece",
                 "model.continuing_subword_prefix": tokenization.CONTINUATION, "model.unk_token": "[UNK]"}}
@@ -161,7 +162,7 @@ def merge_settings(directory):
     merged = {name: tokenizer[key] for name, key in _OPTIONS.items() if key in tokenizer}
     merged.update((name, special_tokens[name]) for name in _SPECIAL_NAMES if name in special_tokens)
     added = added_tokens(_read(directory))
-    return {**merged, **contents[CONFIG], **({"additional_special_tokens": added} if added else {})}
+    return {**merged, **contents[TOKENIZER_CONFIG], **({"additional_special_tokens": added} if added else {})}
 
 
 def added_tokens(settings):
@@ -195,14 +196,15 @@ def _flatten(tokenizer):
 def _read(directory):
     """Returns the `TokenizerSettings` of the files in one directory."""
     contents = _read_files(directory)
-    config, tokenizer, special_tokens = contents[CONFIG], contents[TOKENIZER], contents[SPECIAL_TOKENS_MAP]
+    config, tokenizer = contents[TOKENIZER_CONFIG], contents[TOKENIZER]
+    special_tokens = contents[SPECIAL_TOKENS_MAP]
     settings = TokenizerSettings({}, [], [])
 
     def note_problem(name, text):
         settings.problems.append(f"{os.path.join(directory, name)} says {text}")
 
     for name, key in _OPTIONS.items():
-        file, key = (CONFIG, name) if name in config else (TOKENIZER, key)
+        file, key = (TOKENIZER_CONFIG, name) if name in config else (TOKENIZER, key)
         if key in contents[file]:
             value = contents[file][key]
             rule = _RULES.get(name, Switch.rule)
@@ -212,7 +214,7 @@ def _read(directory):
                 note_problem(file, f"{name}={json.dumps(value)}; it should be {rule.words}.")
     wrong_class = find_class_problem(config.get("tokenizer_class"), bool(tokenizer))
     if wrong_class:
-        note_problem(CONFIG, wrong_class)
+        note_problem(TOKENIZER_CONFIG, wrong_class)
     for file, supported in _ONLY.items():
         for name, only in supported.items():
             value = contents[file].get(name, only)
@@ -223,9 +225,9 @@ def _read(directory):
                              f"value is {json.dumps(only)}.")
     for name, tokens in ((TOKENIZER, tokenizer.get("added_tokens")),
                          (_ADDED_TOKENS, list(contents[_ADDED_TOKENS])),
-                         (CONFIG, config.get("added_tokens_decoder")),
-                         (CONFIG, config.get("additional_special_tokens")),
-                         (CONFIG, config.get("never_split")),
+                         (TOKENIZER_CONFIG, config.get("added_tokens_decoder")),
+                         (TOKENIZER_CONFIG, config.get("additional_special_tokens")),
+                         (TOKENIZER_CONFIG, config.get("never_split")),
                          (SPECIAL_TOKENS_MAP, special_tokens.get("additional_special_tokens"))):
         settings.added.extend((token, os.path.join(directory, name)) for token in _contents(tokens))
     return settings

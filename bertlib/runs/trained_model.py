@@ -105,7 +105,7 @@ def read(path, weights=best_weights.BEST):
     opened.refuse_lost_checkpoints(path)
     path, checkpoint, record = opened.path, opened.newest, opened.record
     missing = ("checkpoint" if checkpoint is None else file_names.RECORD if record is None else
-               None if files.exists(opened.join(file_names.CONFIG)) else file_names.CONFIG)
+               None if files.exists(opened.join(file_names.BERT_CONFIG)) else file_names.BERT_CONFIG)
     if missing:
         advice = ("Run the command of the training again, with --do_train=true and this --output_dir: it "
                   "trains only the steps that are left, if any, and writes the missing files."
@@ -130,7 +130,7 @@ def read_with_weights(opened, weights):
     Raises:
       ValueError, OSError: a file is missing or damaged, or contradicts run.json.
     """
-    record, config = opened.record, opened.join(file_names.CONFIG)
+    record, config = opened.record, opened.join(file_names.BERT_CONFIG)
     model_files.check_trained_vocabulary(opened)
     bert_config = BertConfig.from_dict(files.read_json_object(config))
     model_files.check_trained_config(config, bert_config, opened)
@@ -155,7 +155,7 @@ def _tokenizer(opened, bert_config):
         logging.warning("%s does not name the letter case of the training. Texts are converted to lower "
                         "case, which is the default of all commands. If the model is cased, write "
                         "\"do_lower_case\": false into %s.", opened.record_path,
-                        opened.join(tokenizer_files.CONFIG))
+                        opened.join(tokenizer_files.TOKENIZER_CONFIG))
     vocabulary, pieces = map(opened.join, (file_names.VOCABULARY, file_names.SENTENCE_PIECES))
     has_pieces = files.exists(pieces)
     if not (has_pieces or files.exists(vocabulary)):

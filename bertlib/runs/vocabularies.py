@@ -237,5 +237,5 @@ def _check_reachable(path, tokenizer):
                      f"{len(words)} words in {path}, such as {', '.join(lost[:3])}, never occur in "
                      "lower-cased text without accents. For a cased model, pass --do_lower_case=false. For a "
                      'lower-cased model with accents, write {"strip_accents": false} into '
-                     f"{tokenizer_files.CONFIG} in the directory of the vocabulary. If lower case is right "
-                     "for this model, pass --do_lower_case=true.")
+                     f"{tokenizer_files.TOKENIZER_CONFIG} in the directory of the vocabulary. If lower case "
+                     "is right for this model, pass --do_lower_case=true.")

@@ -28,7 +28,7 @@ def evaluated_weights(settings):
     return group.broadcast(found) if group else found
 
 
-class _Estimator(estimator.Estimator):
+class CommandEstimator(estimator.Estimator):
     """An Estimator whose error names the flags to change if a training runs out of memory. If the run does
     not train, this Estimator writes nothing into --output_dir."""
 
@@ -103,10 +103,10 @@ def create_estimator(settings, trainable, step_config, last_step):
         log_step_count_steps=settings.log_steps, save_summary_steps=settings.log_steps,
         step_config=step_config, stop_request=stopping.request,
         metrics_history=history)
-    return _Estimator(settings, trainable, hooks, config=config,
-                      train_batch_size=settings.train_batch_size if settings.do_train else None,
-                      eval_batch_size=settings.get("eval_batch_size"),
-                      predict_batch_size=settings.get("predict_batch_size"))
+    return CommandEstimator(settings, trainable, hooks, config=config,
+                            train_batch_size=settings.train_batch_size if settings.do_train else None,
+                            eval_batch_size=settings.get("eval_batch_size"),
+                            predict_batch_size=settings.get("predict_batch_size"))
 
 
 @contextlib.contextmanager

@@ -36,8 +36,9 @@ class Inference:
     def rows(self):
         """Returns an iterator over the predictions for the examples, see `rows_of`. The head is built in the
         mode PREDICT, with --predict_batch_size."""
-        size = "predict_batch_size"
-        return self.rows_of(_advise_on_memory(size, self._start(size, is_evaluation=False)))
+        batch_size_flag = "predict_batch_size"
+        batches = self._start(batch_size_flag, is_evaluation=False)
+        return self.rows_of(_advise_on_memory(batch_size_flag, batches))
 
     @staticmethod
     def rows_of(predicted):
@@ -45,13 +46,13 @@ class Inference:
         of the file. `predicted` is an iterable of the predictions for the batches."""
         return batches.restore_file_order(itertools.chain.from_iterable(map(batches.split_batch, predicted)))
 
-    def evaluate(self, score, size, steps=None, name=None):
+    def evaluate(self, score, batch_size_flag, steps=None, name=None):
         """Evaluates the weights, with the head in the mode EVAL. Writes the metrics for TensorBoard.
 
         Args:
           score: function that takes an iterator over the predictions for the batches, each {name: NumPy array
             [B, …]}. It reads all of them, and returns (predictions, {metric: number or array}).
-          size: name of the flag with the number of examples in a batch.
+          batch_size_flag: name of the flag with the number of examples in a batch.
           steps: number of batches; None for all.
           name: see `Estimator.evaluate`.
 
@@ -59,8 +60,8 @@ class Inference:
           the result of `score`, in which the metrics have "loss" and "global_step", too.
         """
         from bertlib.estimator import evaluation
-        evaluated = self._start(size, is_evaluation=True, steps=steps)
-        predictions, metrics = score(_advise_on_memory(size, evaluated))
+        evaluated = self._start(batch_size_flag, is_evaluation=True, steps=steps)
+        predictions, metrics = score(_advise_on_memory(batch_size_flag, evaluated))
         metrics = evaluated.complete({"global_step": self.step, **metrics})
         evaluation.write_summary(self._estimator.eval_dir(name), metrics)
         return predictions, metrics
@@ -77,27 +78,27 @@ class Inference:
             for _ in _advise_on_memory(arguments[0], self._batches(*arguments)):
                 pass
 
-    def _start(self, size, is_evaluation, steps=None):
+    def _start(self, batch_size_flag, is_evaluation, steps=None):
         """Returns the result of `_batches`, for which the other replicas compute the same batches."""
-        arguments = size, is_evaluation, steps
+        arguments = batch_size_flag, is_evaluation, steps
         if group := self._estimator.inference_group:
             group.broadcast(arguments)
         return self._batches(*arguments)
 
-    def _batches(self, size, is_evaluation, steps):
+    def _batches(self, batch_size_flag, is_evaluation, steps):
         """Returns an iterable of the predictions for the batches: in an evaluation, an
         `evaluation.EvaluatedBatches`."""
         def input_fn(params):
-            return self._input_fn({**params, "batch_size": getattr(self._settings, size)})
+            return self._input_fn({**params, "batch_size": getattr(self._settings, batch_size_flag)})
 
         if is_evaluation:
             return self._estimator.evaluated_batches(input_fn, steps, self.checkpoint)
         return self._estimator.predict(input_fn, checkpoint_path=self.checkpoint, yield_single_examples=False)
 
 
-def _advise_on_memory(size, predicted):
-    """Yields the elements of `predicted`. If memory runs out, the error names the flag `size`."""
+def _advise_on_memory(batch_size_flag, predicted):
+    """Yields the elements of `predicted`. If memory runs out, the error names the flag `batch_size_flag`."""
     try:
         yield from predicted
     except tf.errors.ResourceExhaustedError as error:
-        raise ValueError(f"out of memory. Lower --{size}.") from error
+        raise ValueError(f"out of memory. Lower --{batch_size_flag}.") from error

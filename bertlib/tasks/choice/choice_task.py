@@ -112,7 +112,7 @@ class MultipleChoice(task.Task):
         self.write_table(task.TABLES[split], rows, dialect=file.dialect)
         if split == "dev":
             results.write_report_or_warn(self, task.REPORT, "Multiple choice", scores, file.path,
-                                 choice_report.write_report, rows)
+                                         choice_report.write_report, rows)
 
 
 def predicted_rows(file, outputs, lengths):

@@ -121,7 +121,7 @@ class Layout(NamedTuple):
                 if self.skips_short_rows:
                     continue
                 raise RowError(i + 1, f"the row has {len(row)} tab-separated columns, but at least {width} "
-                                "are needed; complete the row or remove it")
+                               "are needed; complete the row or remove it")
             if self.language is None or row[self.language] == language:
                 yield i, row
 
@@ -449,7 +449,7 @@ class MnliProcessor(DataProcessor):
              "dev_mismatched": "dev_mismatched.tsv", "test_mismatched": "test_mismatched.tsv"}
     labels = ("contradiction", "entailment", "neutral")
     layout = Layout(guid=0, text_a=8, text_b=9, label=-1, label_header="gold_label",
-                     text_headers=("sentence1", "sentence2"))
+                    text_headers=("sentence1", "sentence2"))
 
     def get_dev_examples(self, data_dir):
         """Returns the list of `InputExample`s to evaluate on. The guid of an example is "dev_matched-",
@@ -484,7 +484,7 @@ class MrpcProcessor(_GlueProcessor):
     metrics = ("f1", "accuracy")
     submission = {"MRPC.tsv": ("test", 1725)}
     layout = Layout(label=0, text_a=3, text_b=4, label_header="Quality",
-                     text_headers=("#1 String", "#2 String"))
+                    text_headers=("#1 String", "#2 String"))
 
 
 class ColaProcessor(_GlueProcessor):

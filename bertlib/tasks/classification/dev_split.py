@@ -293,4 +293,4 @@ def find_rows(file, content, path, changed=""):
                          f"training started, one of these rows began in line {lost[0][0]}. {cause}")
     texts = {text_key_of_row(file.rows[index]) for index in taken}
     return _divide_rows(file, taken, {index for index, row in enumerate(file.rows)
-                                       if index not in taken and text_key_of_row(row) in texts})
+                                      if index not in taken and text_key_of_row(row) in texts})

@@ -68,7 +68,7 @@ class OwnData(classifier_data.DataProcessor):
         for split, file in self._files.items():
             # The first file is the largest one. Warnings about the others would repeat its warnings.
             row_examples.log_labels(f"{split}, {file.path}", file, self.target,
-                                  warns=file is next(iter(self._files.values())))
+                                    warns=file is next(iter(self._files.values())))
         classification_run.refuse_other_file(settings, "train_file", lambda record: (
             split_data.fingerprint_examples(split_data.draw_examples(
                 settings, "train", self.get_train_examples(None), split_data.row_digest))

@@ -166,7 +166,7 @@ class SingleLabel(TextTarget):
     def details(self, labels, outputs):
         matrix = self._confusion_matrix(labels, outputs)
         return {"labels": classification_metrics.label_scores(self.labels, matrix.diagonal(), matrix.sum(1),
-                                                  matrix.sum(0))}
+                                                              matrix.sum(0))}
 
     def decide(self, outputs):
         # If two logits differ very little, their probabilities may be rounded to the same number. In this
@@ -338,7 +338,6 @@ class MultiLabel(TextTarget):
                 raise ValueError(f"{table.path}: the {name} {min(unknown)!r:.60} in row {number} is not one "
                                  f"of the labels {', '.join(self.labels)}. Restore the file.")
         return np.array([[label in found for label in self.labels] for found in sets])
-
 
 
 def feature_fields(seq_length, target=None):

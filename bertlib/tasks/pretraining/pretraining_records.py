@@ -212,8 +212,9 @@ def _check_tokenizer_files(settings, where, recorded):
         raise ValueError(f"According to {where}, the tokenizer of the records has the settings "
                          f"{json.dumps(different)}, but the tokenizer files in {' and '.join(directories)} "
                          "contain other settings or none. A later fine-tuning would tokenize its texts in "
-                         f"another way. Write these settings into {tokenizer_files.CONFIG} in the directory "
-                         f"of {settings.vocab_file}, or write the records again with this vocabulary.")
+                         f"another way. Write these settings into {tokenizer_files.TOKENIZER_CONFIG} in the "
+                         f"directory of {settings.vocab_file}, or write the records again with this "
+                         "vocabulary.")
 
 
 def _check_one(manifests):

@@ -309,7 +309,7 @@ def _write_locked(input_files, output_files, tokenizer, recipe, num_workers, tok
                          "sentence cannot be taken from another document. Put blank lines between documents, "
                          "or pass --next_sentence=false.")
     unknown_tokens.warn_if_many({"the input files": corpus.sample_lines(input_files, unknown_tokens.SAMPLE)},
-                         lambda line: [line], tokenizer)
+                                lambda line: [line], tokenizer)
     size = recipe.shuffle_buffer_documents
     blocks = corpus.count_blocks(text.documents, size)
     logging.info("Input: %d files, %d documents, %d sentences; %d blocks of at most %d documents.",

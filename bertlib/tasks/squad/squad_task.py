@@ -180,7 +180,7 @@ class QuestionAnswering(task.Task):
         rows = squad_report.predicted_rows(examples, predictions, answers, gold, version_2)
         self.write_table(task.TABLES["test" if gold is None else "dev"], rows, self.target.separator)
         results.write_report_or_warn(self, task.REPORT, f"SQuAD {self._version}", scores,
-                             settings.predict_file, squad_report.write_report, rows, answers, gold)
+                                     settings.predict_file, squad_report.write_report, rows, answers, gold)
 
     def _answers(self, split, inference):
         """Yields the `Prediction` of each question."""

@@ -63,7 +63,7 @@ class TaggedText(answers.Answers):
     @classmethod
     def read_dev_set(cls, model, path_of):
         file = sentence_files.read_sentences(path_of("dev_file"), model.setting("token_column"),
-                                                model.setting("tag_column"))
+                                             model.setting("tag_column"))
         return [((list(sentence.words),), sentence.tags) for sentence in file.sentences]
 
     def windows(self, text):
@@ -89,7 +89,7 @@ class TaggedText(answers.Answers):
         text, words, places = details
         sentence = conll_files.Sentence(words, None, None)
         prediction, = tagging_windows.merge_windows(outputs, [sentence], self.model.labels,
-                                                 self.model.setting("tag_scheme"))
+                                                    self.model.setting("tag_scheme"))
         entities = []
         for first, last, kind, score in prediction.entities():
             start, end = places[first][0], places[last - 1][1]

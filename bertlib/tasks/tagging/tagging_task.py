@@ -97,8 +97,8 @@ class Tagging(task.Task):
         """
         settings = self.settings
         by_sentence = tagging_windows.make_windows(file.sentences, self.target.labels, self.tokenizer,
-                                                settings.max_seq_length, settings.label_all_pieces,
-                                                settings.num_workers)
+                                                   settings.max_seq_length, settings.label_all_pieces,
+                                                   settings.num_workers)
         windows = list(itertools.chain.from_iterable(by_sentence))
         num_cut = sum(len(parts) > 1 for parts in by_sentence)
         if num_cut:
@@ -127,7 +127,7 @@ class Tagging(task.Task):
 
     def write_features(self, split, path):
         tagging_windows.write_windows(self.windows[split], self.settings.max_seq_length, path,
-                                   self.settings.features_cache)
+                                      self.settings.features_cache)
 
     def predict(self, split, inference):
         """Predicts the tags of a split. Returns (predictions, scores). `predictions` is a list with a
@@ -168,7 +168,7 @@ class Tagging(task.Task):
         if split == "dev":
             tags = [prediction.tags for prediction in predicted]
             results.write_report_or_warn(self, task.REPORT, "Tagging", scores, file.path,
-                                 tagging_report.write_report, file.sentences, tags)
+                                         tagging_report.write_report, file.sentences, tags)
 
 
 def _scores_of_types(sentences, scores):
