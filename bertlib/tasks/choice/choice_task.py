@@ -28,6 +28,7 @@ class MultipleChoice(task.Task):
     """
 
     command, noun, title = "run_swag.py", "question", "Questions of the development file"
+    target = choice_target.Endings()
     shown = {"eval_accuracy": "accuracy"}
     needs_segments = "each input is a sentence and an ending"
 
@@ -64,8 +65,6 @@ class MultipleChoice(task.Task):
         self.warn_of_unknown_tokens(lambda row: row.texts)
 
     # --- The model
-
-    target = choice_target.Endings()
 
     def fields(self, seq_length, split="train"):
         file = self.files.get(split)

@@ -32,6 +32,7 @@ class Pretraining(task.Task):
     """
 
     command = "run_pretraining.py"
+    target = pretraining_target.MaskedTokens()
     title = "Masked words that were predicted correctly"
     shown = {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"}
     feature_files, result_splits = {}, ("dev",)  # the data are features already
@@ -118,7 +119,6 @@ class Pretraining(task.Task):
 
     # --- The model
 
-    target = pretraining_target.MaskedTokens()
     position_fields = pretraining_data.POSITIONS
     # Trimming sorts the examples by length. The first --max_eval_steps batches would then contain too many of
     # the long examples.

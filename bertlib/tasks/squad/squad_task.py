@@ -29,6 +29,7 @@ class QuestionAnswering(task.Task):
     """
 
     command, noun, title, full_score = "run_squad.py", "question", "Answers to --predict_file", 100
+    target = squad_target.Spans()
     feature_files = {"train": "train.tf_record", "dev": "eval.tf_record"}
     result_splits = "dev",
     needs_segments = "each input is a question and a context"
@@ -116,8 +117,6 @@ class QuestionAnswering(task.Task):
         self.warn_of_unknown_tokens(lambda example: (example.question_text, example.doc_tokens))
 
     # --- The model
-
-    target = squad_target.Spans()
 
     def record_fields(self):
         settings = self.settings

@@ -40,6 +40,7 @@ class Tagging(task.Task):
     """
 
     command, noun, title = "run_ner.py", "sentence", "Entities of the development file"
+    target, sequences = tagging_target.Tags(), tagging_windows.SEQUENCES
     shown = {"eval_f1": "F1", "eval_precision": "precision", "eval_recall": "recall"}
 
     def __init__(self, settings):
@@ -108,8 +109,6 @@ class Tagging(task.Task):
         return windows
 
     # --- The model
-
-    target, sequences = tagging_target.Tags(), tagging_windows.SEQUENCES
 
     def num_train_steps(self):
         return task.count_steps(self.settings, len(self.windows.get("train", ())), "window")
@@ -199,9 +198,11 @@ def _labels(settings, train):
         return labels
     labels = head_labels.labels_of_weights(settings)
     if labels is None:
+        advice = ("Run the command of the training again, with --do_train=true: it trains only the steps "
+                  "that are left, if any, and writes this file." if settings.output_directory.newest else
+                  "Train first, with --do_train=true.")
         raise ValueError(f"--output_dir={settings.output_dir} has no {file_names.LABELS}, the file in "
-                         "which a training stores the labels of the model. Train first, with "
-                         "--do_train=true.")
+                         f"which a training stores the labels of the model. {advice}")
     wrong = [label for label in labels if not tag_schemes.is_iob2(label)]
     if wrong:
         raise ValueError(f"The labels of the model are {', '.join(labels)}. {wrong[0]!r} is not a tag of the "
