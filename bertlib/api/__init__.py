@@ -302,9 +302,7 @@ def _settings(settings, function, ours):
             raise TypeError(f"{function.__name__}() does not take the setting {name!r}: the function sets "
                             "this flag, or the flag has no use in Python. Leave it out.")
         if name not in (known := {*_flag_names(), "traceback", "verbosity"}):
-            close = difflib.get_close_matches(name, known, 1)
-            raise TypeError(f"there is no setting {name!r}. " + (
-                f"Did you mean {close[0]}?" if close else "See docs/reference/flags.md."))
+            raise child_command.unknown_flag(name, difflib.get_close_matches(name, known, 1))
     return {"predictions_format": tables_of_results.PREDICTIONS_FORMAT, **settings, **ours}
 
 

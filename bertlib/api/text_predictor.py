@@ -81,8 +81,8 @@ class TextPredictor:
         answers = self._predictor.answer(prepared)
         for answer in answers if self._labels else ():
             answer["prediction"] = answer["label"] = self._labels[answer["label"]]
-            answer["probabilities"] = dict(zip(map(self._labels.get, answer["probabilities"]),
-                                               answer["probabilities"].values()))
+            answer["probabilities"] = {self._labels[label]: number
+                                       for label, number in answer["probabilities"].items()}
         return answers
 
     def _texts(self, item, name):

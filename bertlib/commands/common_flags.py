@@ -6,13 +6,13 @@ of absl.
 
 import collections
 import contextlib
-import os
 import sys
 import textwrap
 
 from absl import app, flags
 
 from bertlib.runs.entries import ADVANCED, MACHINE, Switch, flag_text, section
+from bertlib.runs.input_paths import expand_home
 from bertlib.runs.settings import PHASES, Settings
 from bertlib.system import terminal
 
@@ -171,8 +171,7 @@ def phases_given():
 
 
 def resolve_paths():
-    """Replaces ~ by the user's home directory in the paths on the command line. Shells do this only at the
-    beginning of a word, and so not in --output_dir=~/model.
+    """Replaces ~ in the paths on the command line, see `expand_home`.
 
     Raises:
       ValueError: a path is empty, for example because a shell variable is not set.
@@ -183,4 +182,4 @@ def resolve_paths():
         if not (FLAGS[name].value or "").strip():
             raise ValueError(f"--{name} is empty. Pass a path, or leave the flag out. If the path comes from "
                              "a shell variable, the variable is not set.")
-        FLAGS[name].value = ",".join(map(os.path.expanduser, FLAGS[name].value.split(",")))
+        FLAGS[name].value = expand_home(FLAGS[name].value)

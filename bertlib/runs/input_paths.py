@@ -11,6 +11,12 @@ from bertlib.system import files
 _PUBLISHED_FILES = {"bert_config_file": file_names.BERT_CONFIG, "vocab_file": file_names.VOCABULARY}
 
 
+def expand_home(paths):
+    """Replaces ~ at the beginning of paths by the user's home directory. `paths` is a str with commas between
+    the paths. A shell replaces ~ only at the beginning of a word, and so not in --output_dir=~/model."""
+    return ",".join(map(os.path.expanduser, paths.split(",")))
+
+
 def absolute_paths(name, value, directory):
     """Makes all local paths in the value of a flag absolute. Returns the new value.
 
@@ -21,6 +27,7 @@ def absolute_paths(name, value, directory):
     """
     if not registry.is_path(name) or not isinstance(value, str) or not value:
         return value
+    value = expand_home(value)
     whole = os.path.join(os.path.abspath(directory), value)
     if os.path.exists(whole):  # a single path may contain commas
         return whole

@@ -61,6 +61,7 @@ def run(script: str, flags: list[str], verbose: bool, explain: Any = str) -> Non
       explain: function that returns a message of the command in the words of the called Python function.
 
     Raises:
+      TypeError: `flags` contains a flag that the command does not have.
       ValueError: the command ended with an error message, which is the text of the exception.
       ChildProcessError: the command was ended by a signal, or by an unknown error.
       KeyboardInterrupt: the caller was interrupted. Its text names the checkpoint that a training saved.
@@ -121,11 +122,20 @@ def _error(script, child, lines, explain):
       child: the `child_processes.Child`.
       lines: the last lines of the log.
     """
-    message, code = child.outcome.known_message, child.process.returncode
-    if message and child.outcome.outcome != "stopped":
+    outcome = child.outcome
+    if outcome.similar_flags is not None:
+        return unknown_flag(outcome.flags[0], outcome.similar_flags)
+    message, code = outcome.known_message, child.process.returncode
+    if message and outcome.outcome != "stopped":
         return ValueError(explain(message))
     return ChildProcessError(describe_signal(script, child, lines) or (
         f"{script} ended with the exit code {code}: {message or ' / '.join(lines[-3:])}"))
+
+
+def unknown_flag(name: str, similar: list[str]) -> TypeError:
+    """Returns the error for a flag `name` that does not exist. `similar` are names of existing flags."""
+    return TypeError(f"there is no setting {name!r}. " + (
+        f"Did you mean {', '.join(similar)}?" if similar else "See docs/reference/flags.md."))
 
 
 def describe_signal(script: str, child: child_processes.Child, lines: list[str]) -> str:

@@ -178,6 +178,8 @@ def replace_command(monkeypatch, code, outcome):
 
 
 @pytest.mark.parametrize("code, outcome, kind, message", [
+    (1, {"outcome": "refused", "flags": ["num_epochs"], "similar_flags": ["num_cores"]}, TypeError,
+     "there is no setting 'num_epochs'. Did you mean num_cores?"),
     (1, {"outcome": "refused", "message": "no column 'b' (--text_column);\nthe columns are a."}, ValueError,
      "no column 'b' (--text_column);\nthe columns are a."),
     (-9, None, ChildProcessError,

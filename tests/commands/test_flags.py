@@ -12,6 +12,7 @@ from test_rooms import OUR_COMMANDS, PUBLISHED_COMMANDS
 
 from bertlib.runs import registry
 from bertlib.runs.entries import CLASSES, WEIGHTS
+from bertlib.runs.input_paths import absolute_paths
 from bertlib.runs.settings import Settings
 
 COMMANDS = sorted(OUR_COMMANDS | PUBLISHED_COMMANDS)
@@ -78,9 +79,11 @@ def test_values_that_cannot_be_are_refused_with_their_flag(described):
         assert text.partition("=")[0].removeprefix("--") in reply
 
 
-def test_the_home_directory_in_a_path_is_found(scripts, tmp_path):
+def test_the_home_directory_in_a_path_is_found(scripts, tmp_path, monkeypatch):
     done = scripts.run("export.py", "--model_dir=~/none", "--output_dir=a", cwd=tmp_path, HOME=str(tmp_path))
     assert f"--model_dir={tmp_path}/none: there is no such directory" in done.err
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert absolute_paths("input_file", "~/a,b~,~/c", "/here") == f"{tmp_path}/a,/here/b~,{tmp_path}/c"
 
 
 def flags_by_heading(text):
