@@ -190,6 +190,32 @@ def test_early_stopping(evaluated, name, limit, options, expected):
     assert stops(hook) == expected
 
 
+class Fetches(tf.train.SessionRunHook):
+    """Fetches the global step, and keeps the values."""
+
+    def __init__(self, fetches):
+        self._make, self.found = fetches, []
+
+    def begin(self):
+        self._fetches = self._make()
+
+    def before_run(self, run_context):
+        return tf.train.SessionRunArgs(self._fetches)
+
+    def after_run(self, run_context, run_values):
+        self.found.append(run_values.results)
+
+
+@pytest.mark.parametrize("fetches", [
+    tf.train.get_global_step, lambda: "global_step:0",
+    lambda: tf.get_default_graph().get_tensor_by_name("global_step:0"),
+    lambda: tf.get_default_graph().as_graph_element(tf.train.get_global_step())])
+def test_a_hook_fetches_the_step_after_its_increment(fetches, tmp_path):
+    hook, nested = Fetches(fetches), Fetches(lambda: {"step": [fetches()], "op": tf.no_op()})
+    estimator_in(tmp_path).train(endless, hooks=[hook, nested], max_steps=2)
+    assert hook.found == [1, 2] and [found["step"] for found in nested.found] == [[1], [2]]
+
+
 def test_a_hook_asks_as_often_as_it_is_told(evaluated, tmp_path):
     asked = []
     hook = estimator.experimental.make_early_stopping_hook(

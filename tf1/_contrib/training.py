@@ -60,8 +60,7 @@ class HParams(object):
             converted. For example, an integer can become a float, but a float cannot become an integer.
         """
         if name not in self._hparam_types:
-            raise KeyError(f"Unknown hyperparameter {name}; the known ones are "
-                           f"{', '.join(sorted(self._hparam_types)) or 'none'}.")
+            raise KeyError(_unknown(name, self._hparam_types))
         setattr(self, name, self._converted(name, value))
 
     def _converted(self, name, value):
@@ -144,6 +143,10 @@ class HParams(object):
         return f"{type(self).__name__}({self})"
 
 
+def _unknown(name, known):
+    return f"Unknown hyperparameter {name}; the known ones are {', '.join(sorted(known)) or 'none'}."
+
+
 def _cast(name, kind, value):
     """Converts a value to a type. Raises ValueError if the value has an incompatible type."""
     if kind is type(None):
@@ -193,8 +196,7 @@ def parse_values(values, type_map, ignore_unknown=False):
         if name not in type_map:
             if ignore_unknown:
                 continue
-            raise ValueError(f"Unknown hyperparameter {name}; the known ones are "
-                             f"{', '.join(sorted(type_map)) or 'none'}.")
+            raise ValueError(_unknown(name, type_map))
         if name in parsed:
             raise ValueError(f"The hyperparameter {name!r} occurs more than once in {values!r}")
         parsed[name] = _parsed(name, type_map[name], single.strip()) if elements is None else [

@@ -287,11 +287,8 @@ class _SavedModelExporter(Exporter):
         if exports_to_keep is not None and exports_to_keep < 1:
             raise ValueError(f"exports_to_keep is {exports_to_keep}, but it must be positive, or None to "
                              "keep all exports.")
-        self.name = name
-        self._serving_input_receiver_fn = serving_input_receiver_fn
-        self._assets_extra = assets_extra
-        self._as_text = as_text
-        self._exports_to_keep = exports_to_keep
+        self.name, self._exports_to_keep = name, exports_to_keep
+        self._arguments = serving_input_receiver_fn, assets_extra, as_text
 
     def _wants(self, estimator, export_path, eval_result, is_the_final_export):
         """Returns whether to export the model that was evaluated."""
@@ -300,8 +297,7 @@ class _SavedModelExporter(Exporter):
     def export(self, estimator, export_path, checkpoint_path, eval_result, is_the_final_export):
         if not self._wants(estimator, export_path, eval_result, is_the_final_export):
             return None
-        directory = estimator.export_saved_model(export_path, self._serving_input_receiver_fn,
-                                                 self._assets_extra, self._as_text, checkpoint_path)
+        directory = estimator.export_saved_model(export_path, *self._arguments, checkpoint_path)
         if self._exports_to_keep:
             exports = sorted(filter(str.isdigit, os.listdir(export_path)), key=int)
             for name in exports[:-self._exports_to_keep]:

@@ -28,7 +28,8 @@ from tf1._replicas.horovod_mode import script_divides_work
 from tf1._run import input_position, step_order
 
 # These hooks write files. Only replica 0 runs them.
-_WRITING_HOOKS = tf.train.CheckpointSaverHook, tf.train.SummarySaverHook, tf.train.StepCounterHook
+_WRITING_HOOKS = (tf.train.CheckpointSaverHook, tf.train.ProfilerHook, tf.train.StepCounterHook,
+                  tf.train.SummarySaverHook)
 
 
 class Builder(model_graph.Builder):
@@ -155,8 +156,9 @@ class TrainingSession(training_session.TrainingSession):
 
     def make_hooks(self, built, scaffold, listeners):
         hooks = super().make_hooks(built, scaffold, listeners)
-        return hooks if self.config.is_chief else [
-            hook for hook in hooks if not isinstance(hook, _WRITING_HOOKS)]
+        writing = [hook for hook in hooks if isinstance(hook, _WRITING_HOOKS)]
+        return [hook if hook in writing else step_order.LateStepHook(hook, built.spec.train_op)
+                for hook in hooks if self.config.is_chief or hook not in writing]
 
     def make_saving_hooks(self, built, scaffold, listeners):
         if self._position:

@@ -45,6 +45,31 @@ def order_reads(global_step, train_op):
         add_control_inputs(op, [read for read in early if read not in later])
 
 
+class LateStepHook:
+    """Runs a hook. If the hook fetches the global step in a step, it gets the value after the increment.
+
+    In TensorFlow 1, the fetched value was in the memory of the variable, so it had this value, too.
+
+    Attributes:
+      hook: the hook.
+    """
+
+    def __init__(self, hook, train_op):
+        """Wraps a hook; see `order_reads` for train_op."""
+        self.hook, step = hook, tf.train.get_global_step()
+        self._early = step, step.name, step.graph.as_graph_element(step)
+        with tf.control_dependencies([train_op]):
+            self._late = step.read_value()
+
+    def __getattr__(self, name):
+        return getattr(self.hook, name)
+
+    def before_run(self, run_context):
+        request = self.hook.before_run(run_context)
+        return request and request._replace(fetches=tf.nest.map_structure(
+            lambda fetch: self._late if fetch in self._early else fetch, request.fetches))
+
+
 def _only_corrects(read):
     """Returns whether `read`, an op that reads the global step, is used only for a bias correction. A bias
     correction is a division by 1 - beta ** step, where `step` is the value that `read` returns."""
