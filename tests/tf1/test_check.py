@@ -187,7 +187,13 @@ tf.contrib.graph_editor.connect(a, b)
 => tf.contrib is gone; write
 import tensorflow as tf
 tf.contrib.seq2seq.AttentionWrapper(cell, attention)
-=> tf1 does not provide tf.contrib.seq2seq.AttentionWrapper; write tf.keras.layers
+=> tf1 does not provide tf.contrib.seq2seq.AttentionWrapper
+import tensorflow as tf
+tf.contrib.nn.alpha_dropout(x, 0.5)
+=> `tf.contrib.nn.alpha_dropout`: tf.contrib is gone, without a replacement
+import tensorflow as tf
+tf.contrib.data.make_csv_dataset(path)
+=> tf.contrib is gone; write tf.data.experimental.make_csv_dataset
 from tensorflow.contrib import seq2seq
 seq2seq.dynamic_decode(decoder)
 => tf1 does not provide tf.contrib.seq2seq.dynamic_decode
@@ -196,7 +202,7 @@ tf.contrib.predictor.nothing
 => `tf.contrib.predictor.nothing`: tf1 provides only these names of tf.contrib.predictor:
 import tensorflow as tf
 tf.contrib.learn.DNNClassifier()
-=> tf.contrib is gone; write tf.estimator
+=> tf.contrib is gone; write tf.estimator.DNNClassifier
 import tensorflow as tf
 def f():
   return tf.nothing.like_it
@@ -208,8 +214,8 @@ import tensorflow.compat.v1 as tf
 layers = tf.layers
 layers.nothing
 => tf.layers
-from tensorflow.contrib.learn import nothing
-=> write tf.estimator
+from tensorflow.contrib.learn import LinearClassifier
+=> write tf.estimator.LinearClassifier
 import tensorflow.nothing.at_all
 => tf1 has no tf.nothing
 from tensorflow.python.training import FileWriter
@@ -415,6 +421,21 @@ def test_notes_do_not_count(tmp_path, capsys):
     assert lines[0].endswith("run.py:2: note: `np.array(x, copy=False)`: this call fails if a copy is "
                              "needed; write `np.asarray(x)`")
     assert lines[1] == "Nothing found in 1 file; 1 note."
+
+
+@pytest.mark.parametrize("name", ["py2.py", "compat_py2.py"])
+def test_code_of_python_2_in_a_file_for_python_2_is_a_note(name, tmp_path, capsys):
+    (tmp_path / name).write_text("print 'x'\n")
+    code, lines = check(tmp_path, capsys)
+    assert code == 0 and f"{name}:1: note: `print 'x'`" in lines[0]
+    assert lines[1] == "Nothing found in 1 file; 1 note."
+
+
+def test_a_single_file_imports_the_modules_beside_it(tmp_path, capsys):
+    for name in ("run", "modeling", "package/module"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.py").write_text("import modeling, package.module\n")
+    assert check(tmp_path / "run.py", capsys) == (0, ["Nothing found in 1 file."])
 
 
 def test_files_that_are_no_code_are_told_and_nothing_crashes(tmp_path, capsys):

@@ -3,6 +3,7 @@
 
 import functools
 import importlib
+import re
 import sys
 import types
 
@@ -14,6 +15,7 @@ from sklearn import metrics
 import tiny
 
 import tf1 as tf
+from tf1._check.modules import missing
 
 framework = tf.contrib.framework
 layers = tf.contrib.layers
@@ -179,7 +181,7 @@ def test_without_tf_slim_the_error_names_it(monkeypatch):
     slim = importlib.import_module("tensorflow.contrib.slim")
     with pytest.raises(AttributeError, match=r"slim\.conv2d: .* pip install tf-slim\.$"):
         slim.conv2d  # noqa: B018
-    with pytest.raises(AttributeError, match=r"layers\.conv2d: .* Use tf\.layers, .*pip install tf-slim"):
+    with pytest.raises(AttributeError, match=r"layers\.conv2d: .* Use tf\.layers\.conv2d, .*install tf-sl"):
         layers.conv2d  # noqa: B018
 
 
@@ -220,7 +222,7 @@ def test_with_tf_slim_its_names_are_found():
     from tensorflow.contrib.slim.nets import resnet
     from tensorflow.contrib.slim.python.slim.data import flatten
     assert slim.nets.resnet == resnet == "resnet" and flatten() == "theirs"
-    with pytest.raises(AttributeError, match=r"layers\.no_such: tf\.contrib is gone\. Use tf\.layers"):
+    with pytest.raises(AttributeError, match=r"layers\.no_such: tf\.contrib is gone, without a repl"):
         layers.no_such  # noqa: B018
     with pytest.raises(AttributeError, match=r"slim\.no_such: .* the package tf-slim has no such name"):
         slim.no_such  # noqa: B018
@@ -370,3 +372,23 @@ def test_the_projector_is_that_of_tensorboard(monkeypatch):
     installed.ProjectorConfig = dict
     monkeypatch.setitem(sys.modules, "tensorboard.plugins.projector", installed)
     assert projector.ProjectorConfig is dict
+
+
+# --- Advice for names that tf1 does not provide ------------------------------------------------------------
+
+
+PARTS = {part: set(dir(getattr(tf.contrib, part))) for part in dir(tf.contrib)
+         if part[0] != "_" and part != "keras"}
+GONE = """
+    add_metrics alpha_dropout create_inference_graph forward_features metric_learning nothing rotate
+    triplet_semihard_loss
+"""
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_advice_names_what_exists(part):
+    for name in set(GONE.split()).union(*PARTS.values()) - PARTS[part]:
+        with pytest.raises(AttributeError, match="^tf.contrib") as error:
+            getattr(getattr(tf.contrib, part), name)
+        advice = str(error.value).partition("Use ")[2]
+        assert not [words for words in re.findall(r"tf(?:\.\w+)+", advice) if missing(words)], error.value

@@ -248,9 +248,9 @@ def test_a_module_of_tensorflow_1_is_found(statement):
 
 
 @pytest.mark.parametrize("statement, message", [
-    ("from tensorflow.contrib.learn import DNNClassifier", r"tf\.contrib is gone\. Use tf\.estimator"),
+    ("from tensorflow.contrib.learn import DNNClassifier", r"tf\.contrib is gone\. Use tf\.estimator\.DNN"),
     ("import tensorflow.contrib.no_such_part", "tf.contrib is gone"),
-    ("from tensorflow.contrib.layers.python.layers.layers import nothing", r"Use tf\.layers"),
+    ("from tensorflow.contrib.layers.python.layers.layers import max_pooling1d", r"Use tf\.layers\.max_pool"),
     ("from tensorflow.python.estimator.canned.dnn import DNNRegressor", "Write a model_fn"),
     ("from tensorflow_estimator.python.estimator.canned import nothing", "tf.estimator.nothing: not prov"),
     ("import tf1.no_such_module", "no_such_module"), ("import tensorflow.no_such_module", "no_such_module")])

@@ -311,7 +311,7 @@ def refused(call, names):
         yield call.node, TENSORFLOW, f"`cluster={written(cluster)}`: TPUs are not supported", "`cluster=None`"
     elif call.name.endswith(f".contrib.seq2seq.{last}") and hasattr(
             getattr(tf1.contrib.seq2seq, last, None), "is_refused"):
-        yield wrong(call, TENSORFLOW, f"tf1 does not provide tf.contrib.seq2seq.{last}", "tf.keras.layers")
+        yield wrong(call, TENSORFLOW, f"tf1 does not provide tf.contrib.seq2seq.{last}", "")
     elif call.name == "tf.saved_model.load" and len(call.args) == 1 and not call.node.keywords:
         yield wrong(call, TENSORFLOW, "in TensorFlow 1, the first arguments are a session and tags",
                     f"`tf.compat.v2.saved_model.load({written(call.first)})`")

@@ -1,6 +1,7 @@
 """python -m tf1 --check: reads a program of TensorFlow 1.x and prints the lines that will not run."""
 
 import collections
+import dataclasses
 import os
 import pathlib
 import re
@@ -11,7 +12,7 @@ from tf1._check.reader import Reader
 from tf1._check.rules import PYTHON2
 
 # Matches the names of files that a program imports only under Python 2, such as compat_py2. In these files,
-# code of Python 2 is expected, so findings of the kind PYTHON2 are not reported.
+# code of Python 2 is expected, so findings of the kind PYTHON2 are only notes.
 _FOR_PYTHON2 = re.compile(r"(?:^|_)py(?:thon)?_?2(?:_|$)")
 
 
@@ -30,7 +31,8 @@ def findings(path, text, fork):
     if tree is not None:
         found += [finding for _, finding in Reader(tree, path, fork).found]
     if _FOR_PYTHON2.search(path.stem):
-        found = [finding for finding in found if finding.kind != PYTHON2]
+        found = [dataclasses.replace(finding, note=finding.note or finding.kind == PYTHON2)
+                 for finding in found]
     return sorted({(finding.line, finding.what): finding for finding in found}.values())
 
 
@@ -104,7 +106,9 @@ def _check_program(root, unread):
         paths, notebooks, unreadable = modules.python_files(root)
         unread += unreadable
     texts = _texts(paths, unread)
-    fork = modules.Fork(folder, {path: text for path, (text, _) in texts.items()})
+    # A file imports the modules beside it, also if only the file itself is checked.
+    beside = [*folder.glob("*.py"), *folder.glob("*/*.py")]
+    fork = modules.Fork(folder, {path: texts.get(path, [""])[0] for path in [*beside, *texts]})
     for path, (text, byte_findings) in texts.items():
         try:
             found[path] = sorted({*byte_findings, *findings(path, text, fork)})

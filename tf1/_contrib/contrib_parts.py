@@ -5,8 +5,10 @@ The parts contain the names that forks of BERT use. For example, the functions o
 `_NAMES_OF_PARTS` lists the names of all parts.
 """
 
+import functools
 import importlib
 import operator
+import sys
 import types
 
 import tensorflow.compat.v1 as tf
@@ -30,67 +32,73 @@ from tf1._names.namespace import Namespace, own_names, rows
 from tf1._replicas import strategies
 from tf1._run import keras_modules
 
-# If one of these parts of `tf.contrib` lacks a name, the error message recommends the module of `tf` with the
-# same name as the part. For example, for a missing name of `tf.contrib.losses`, it recommends `tf.losses`.
+# The replacement of these parts of `tf.contrib` is the module of `tf` with the same name.
 _SAME_NAME = """
     autograph distribute estimator feature_column image keras linalg lookup losses metrics nn quantization
     saved_model signal summary
 """
-# Maps each part of `tf.contrib` to a replacement. If a program uses a name of a part and tf1 does not provide
-# this name, the error message recommends the replacement of the part. If the replacement is None, the error
-# message lists the names that tf1 provides in the part. tf1 has no parts of `tf.contrib` that are not in this
-# dict.
+# Maps each part of `tf.contrib` to a replacement, for the error message if a program uses a name of the part
+# that tf1 does not provide. If the replacement consists of modules of `tf`, the message recommends the same
+# name in these modules, or says that there is no replacement. Any other text is recommended unchanged. If the
+# replacement is None, the message lists the names of the part. tf1 has no parts that are not in this dict.
 REPLACEMENTS = {
     **{part: f"tf.{part}" for part in _SAME_NAME.split()},
     **dict.fromkeys(("crf", "predictor")), "slim": slim.INSTALL,
     **dict(rows("""
     all_reduce               tf.distribute
-    batching                 tf.nondifferentiable_batch_function
+    batching                 the function tf.nondifferentiable_batch_function
     bayesflow                the package tensorflow-probability
-    checkpoint               tf.train.Checkpoint
+    checkpoint               the class tf.train.Checkpoint
     cluster_resolver         tf.distribute.cluster_resolver
-    compiler                 tf.xla.experimental
+    compiler                 the function tf.xla.experimental.compile
     constrained_optimization the package tfco
-    copy_graph               tf.import_graph_def
-    cudnn_rnn                tf.keras.layers.LSTM and GRU
-    data                     tf.data and tf.data.experimental
+    copy_graph               the function tf.import_graph_def
+    cudnn_rnn                the layers tf.keras.layers.LSTM and GRU
+    data                     tf.data tf.data.experimental
     distributions            the package tensorflow-probability
-    eager                    tf.enable_eager_execution and tf.GradientTape
-    framework                tf.train and tf.nest
-    graph_editor             tf.import_graph_def(input_map=…)
+    eager                    the function tf.enable_eager_execution and tf.GradientTape
+    framework                tf.train tf.nest
+    graph_editor             the function tf.import_graph_def(input_map=…)
     input_pipeline           tf.data
     integrate                scipy.integrate
     labeled_tensor           plain tensors
-    layers                   tf.layers, or tf.keras.layers
+    layers                   tf.layers tf.keras.layers
     learn                    tf.estimator
-    legacy_seq2seq           tf.nn.dynamic_rnn
+    legacy_seq2seq           the function tf.nn.dynamic_rnn
     linear_optimizer         tf.estimator
-    memory_stats             tf.config.experimental.get_memory_info
-    mixed_precision          tf.train.experimental's MixedPrecisionLossScaleOptimizer and DynamicLossScale
+    memory_stats             the function tf.config.experimental.get_memory_info
+    mixed_precision          the class tf.train.experimental.MixedPrecisionLossScaleOptimizer
     model_pruning            the package tensorflow-model-optimization
-    opt                      tf.train's optimizers
+    opt                      tf.train
     quantize                 the package tensorflow-model-optimization
-    reduce_slice_ops         tf.math.segment_sum
+    reduce_slice_ops         the function tf.math.segment_sum
     resampler                tf.image
-    rnn                      tf.nn.rnn_cell and tf.nn.dynamic_rnn
+    rnn                      tf.nn.rnn_cell
     seq2seq                  tf.keras.layers
     session_bundle           tf.saved_model
     solvers                  tf.linalg
-    staging                  tf.data's prefetch
-    stat_summarizer          tf.profiler
-    stateless                tf.random.stateless_uniform and similar functions
+    staging                  the method tf.data.Dataset.prefetch
+    stat_summarizer          the function tf.profiler.profile
+    stateless                functions such as tf.random.stateless_uniform
     tensor_forest            the package tensorflow-decision-forests
     tensorboard              the package tensorboard
-    tensorrt                 tf.experimental.tensorrt
-    tfprof                   tf.profiler
+    tensorrt                 tf.experimental
+    tfprof                   the function tf.profiler.profile
     timeseries               tf.keras
     tpu                      CPU or GPU: TPUs are not supported
-    training                 tf.data in place of queues and bucketing
-    util                     tf.make_tensor_proto
+    training                 a tf.data.Dataset in place of queues and bucketing
+    util                     the function tf.make_tensor_proto
     """))}
 # Maps a part of `tf.contrib` to the module of the package tf-slim that provides further names of this part.
 # "" is the module tf_slim itself.
 _IN_SLIM = {"layers": "layers", "slim": "", "training": "training.training"}
+
+
+def _find(name):
+    """Returns the object with a dotted name of tf1, such as "tf.nn.relu", or None."""
+    # The module tf1 imports this module, so it cannot be imported here.
+    return functools.reduce(lambda value, part: getattr(value, part, None), name.split(".")[1:],
+                            sys.modules["tf1"])
 
 
 def _contrib_namespace(part, own, base=None):
@@ -100,9 +108,12 @@ def _contrib_namespace(part, own, base=None):
             return f"tf1 provides only these names of tf.contrib.{part}: {', '.join(sorted(own))}."
         if part == "slim" and slim.package():
             use = "a different name: the package tf-slim has no such name"
-        elif part in _IN_SLIM and part != "slim" and not slim.package():
-            use += f", or {slim.INSTALL}, if this package has the name"
-        return f"tf.contrib is gone. Use {use}."
+        elif use.startswith("tf."):
+            found = [f"{home}.{name}" for home in use.split() if _find(f"{home}.{name}")]
+            if part in _IN_SLIM and not slim.package():
+                found.append(f"{slim.INSTALL}, if this package has the name")
+            use = ", or ".join(found)
+        return f"tf.contrib is gone. Use {use}." if use else "tf.contrib is gone, without a replacement."
 
     return Namespace(f"tf.contrib.{part}", own, base, explain)
 

@@ -75,7 +75,7 @@ def _refused(name):
     """Returns a class that programs can import and subclass. The constructor of the class raises an error.
     The checker recognizes the class by its attribute `is_refused`."""
     def refuse(self, *args, **kwargs):
-        raise NotImplementedError(f"tf.contrib.seq2seq.{name}: tf.contrib is gone. Use tf.keras.layers.")
+        raise NotImplementedError(f"tf.contrib.seq2seq.{name}: tf.contrib is gone, without a replacement.")
 
     return type(name, (), {"__init__": refuse, "is_refused": True})
 

@@ -18,7 +18,9 @@ def scatter_batches(dataset, group):
     """
     if not isinstance(dataset, tf.compat.v2.data.Dataset):
         raise ValueError("With several replicas, the input_fn must return a dataset, whose batches are then "
-                         f"distributed to the replicas. This input_fn returned {type(dataset).__name__}.")
+                         f"distributed to the replicas. This input_fn returned {type(dataset).__name__}. If "
+                         "it ends with dataset.make_one_shot_iterator().get_next(), return the dataset. If "
+                         "it changes the tensors after that, change them with dataset.map(…).")
     # A round has one batch for each replica. An incomplete round is dropped, because all replicas must end
     # after the same step.
     rounds = dataset.window(group.count, drop_remainder=True)
