@@ -56,6 +56,8 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
     derived from its name; see `layer_index`. In fp16, the loss is scaled. If the scaled gradients of a step
     are not finite, the update is skipped; see `LossScale`. Skipped steps count as steps.
 
+    Hooks can fetch the scalars "learning_rate:0" and "gradient_norm:0" of the step.
+
     Args:
       loss: scalar, the loss to minimize. With accumulation it is the loss of a micro-batch, and the mean over
         the micro-batches is minimized.

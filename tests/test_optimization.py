@@ -346,6 +346,13 @@ def test_unknown_choices_are_refused_before_anything_is_built(options, message):
 
 # --- Slots in checkpoints --------------------------------------------------------------------------------
 
+def test_hooks_find_the_learning_rate_by_its_name(session):
+    loss = 3.0 * tf.get_variable("w", [], initializer=tf.ones_initializer())
+    optimization.create_optimizer(loss, 0.5, 10, 5, use_tpu=False)
+    session.run(tf.global_variables_initializer())
+    assert_allclose(session.run(["learning_rate:0", "gradient_norm:0"]), [0, 3])
+
+
 def test_slots_of_adamw_are_the_default():
     """The tests of each optimizer check the names and shapes of its slots."""
     assert optimization.slot_shapes({"scalar": ()}) == {"scalar/adam_m": (), "scalar/adam_v": ()}

@@ -243,6 +243,27 @@ def test_a_task_of_a_module_excludes_task_name():
         task_module.find_task(Settings(values, ["task_module", "task_name"]))
 
 
+def test_a_head_of_a_user(run_script, tiny_model, tmp_path):
+    """The trained head is evaluated again, and only commands with this module can use it."""
+    rows = "".join(f"{text},{label}\n" for text, label in [("the cat", "a"), ("a house", "b")] * 4)
+    (tmp_path / "data.csv").write_text(f"text,label\n{rows}")
+    flags = {**tiny_model.flags, "train_file": "data.csv", "dev_file": "data.csv", "output_dir": "output",
+             "train_batch_size": 4, "num_train_epochs": 2, "do_train": True, "do_eval": True}
+    module = ROOT / "tests" / "data" / "mean_pooling.py"
+    run_script("run_classifier.py", task_module=module, **flags).assert_success("Starting weights")
+    later = run_script("run_classifier.py", task_module=module, results_dir="again",
+                       **{**flags, "do_train": False})
+    later.assert_success("Weights for evaluating: output/model.ckpt-4")
+    results = [read_json(tmp_path / name / "eval_results.json") for name in ("again", "output")]
+    assert results[0]["eval_accuracy"] == results[1]["eval_accuracy"]
+    assert results[0]["eval_loss"] == results[1]["eval_loss"]
+    run_script("run_classifier.py", task_module=module, **{**flags, "num_train_epochs": 3}).assert_success()
+    assert read_json(tmp_path / "output" / "eval_results.json")["global_step"] == 6
+    (tmp_path / "lines.txt").write_text("the cat\n")
+    run_script("predict.py", model_dir="output", input_file="lines.txt").assert_refused(
+        "output_weights: not in the checkpoint")
+
+
 def test_a_model_of_a_task_needs_its_module(run_script, classifier_dir):
     done = run_script("run_classifier.py", output_dir=classifier_dir, do_eval=True)
     done.assert_refused("the task 'mine', which is not a known task. If the training had a --task_module,")
