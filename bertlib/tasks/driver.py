@@ -6,13 +6,14 @@ the records of a sample, which the record of the run describes. A command descri
 """
 
 import contextlib
+import itertools
 import os
 
 from absl import logging
 
 from bertlib.runs import checks, record_content, run_record, training_evaluations
 from bertlib.system import files, replica_group
-from bertlib.tasks import estimator_setup, model_checks, starting_weights, training_plan
+from bertlib.tasks import estimator_setup, model_checks, split_data, starting_weights, training_plan
 from bertlib.tasks import head as task_head
 from bertlib.tasks.inference import Inference
 
@@ -153,15 +154,19 @@ class _Phases:
                          "the model is not known.", settings.output_dir)
 
     def evaluate_and_predict(self):
-        """Evaluates or predicts each split of `Task.splits`, and writes its results."""
+        """Evaluates or predicts each split of `Task.splits`, and writes its results. The results of all sets
+        of one part, such as "dev" and "dev_mismatched", replace the earlier ones together: a killed run
+        leaves no results of two models side by side."""
         settings, task = self._settings, self._task
         checkpoint = estimator_setup.evaluated_weights(settings) if task.splits() else None
-        for split in task.splits():
-            self._write_features(split)
-            paths = [os.path.join(settings.results_dir, name)
+        for _, splits in itertools.groupby(task.splits(), split_data.part_of):
+            splits = list(splits)
+            paths = [os.path.join(settings.results_dir, name) for split in splits
                      for replaced in task.replaced_splits(split) for name in task.result_names(replaced)]
             with files.replace_together(paths) if self._is_first else contextlib.nullcontext():
-                self._infer(split, checkpoint, task.write)
+                for split in splits:
+                    self._write_features(split)
+                    self._infer(split, checkpoint, task.write)
 
     def _infer(self, split, checkpoint, use):
         """Applies the weights of a checkpoint to a split, whose features are written.
