@@ -82,7 +82,7 @@ common_flags.define(ENTRIES)
 # --- The published generator: lists of token strings, random numbers in the published order --------------
 
 
-class TrainingInstance(object):
+class TrainingInstance:
     """A pre-training example: a masked pair of texts a and b.
 
     Attributes:

@@ -35,7 +35,7 @@ _MASKED_SCORE = -10000.0
 PRECISIONS = {"fp32": tf.float32, "bf16": tf.bfloat16, "fp16": tf.float16}
 
 
-class BertModel(object):
+class BertModel:
     """The BERT encoder with its pooler, in the current graph.
 
     Attributes:

@@ -31,13 +31,13 @@ _WORTH_ONE_PASS = 2**16
 PUBLISHED_DECAY_EXCLUSIONS = ("LayerNorm", "layer_norm", "bias")
 
 
-class Accumulation(collections.namedtuple("Accumulation", ["steps", "accumulate_op", "loss"])):
+class Accumulation(collections.namedtuple("Accumulation", ["num_micro_batches", "accumulate_op", "loss"])):
     """Contains the ops with which the training loop runs a step that sums gradients.
 
     Attributes:
-      steps: number of micro-batches.
-      accumulate_op: op that adds the gradient of a micro-batch. Run this op steps − 1 times before each run
-        of the train op, which adds the last micro-batch.
+      num_micro_batches: number of micro-batches in a step.
+      accumulate_op: op that adds the gradient of a micro-batch. Run this op num_micro_batches − 1 times
+        before each run of the train op, which adds the last micro-batch.
       loss: scalar tensor, the mean loss of all micro-batches. Fetch it only in the run of the train op.
     """
 
@@ -470,7 +470,7 @@ def _zero(variables):
 # --- Loss scaling ------------------------------------------------------------------------------------------
 
 
-class LossScale(object):
+class LossScale:
     """Scales the loss by a factor that keeps gradients in the range of float16.
 
     This is the dynamic loss scaling of Micikevicius et al. 2017, arXiv:1710.03740, section 3.2. The factor

@@ -42,7 +42,7 @@ def train(steps=3, rate=0.01, **options):
         accumulation = tf.get_collection(optimization.GRADIENT_ACCUMULATION)
         norms = []
         for _ in range(steps):
-            for _ in range(accumulation[0].steps - 1 if accumulation else 0):
+            for _ in range(accumulation[0].num_micro_batches - 1 if accumulation else 0):
                 session.run(accumulation[0].accumulate_op)
             norms.append(session.run([norm, update])[0])
         return session.run({variable.op.name: variable for variable in tf.global_variables()}), norms[0]

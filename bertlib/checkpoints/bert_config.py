@@ -15,7 +15,7 @@ _HUGGING_FACE_ACTIVATIONS = {"gelu": "gelu_erf", "gelu_new": "gelu", "gelu_pytor
 
 
 @dataclasses.dataclass(eq=False)
-class BertConfig(object):
+class BertConfig:
     """The hyperparameters of a BERT encoder, as in `bert_config.json`.
 
     Attributes:

@@ -62,7 +62,7 @@ class DamagedError(ValueError):
 
 
 @dataclasses.dataclass(eq=False)
-class Checkpoint(object):
+class Checkpoint:
     """The tensors of a checkpoint with their published names.
 
     Attributes:

@@ -88,7 +88,7 @@ def _cached(address):
 # --- The content of a module -----------------------------------------------------------------------------
 
 
-class ModuleSpec(object):
+class ModuleSpec:
     """The variants of a hub module. This class replaces the class `hub.ModuleSpec` of the package
     tensorflow_hub.
 
@@ -148,7 +148,7 @@ def load_module_spec(spec):
 # --- A module in a graph ---------------------------------------------------------------------------------
 
 
-class Module(object):
+class Module:
     """A hub module that was added to the current graph."""
 
     def __init__(self, spec, trainable=False, name="module", tags=None):

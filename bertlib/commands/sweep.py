@@ -116,7 +116,7 @@ def main(argv):
     directory = sweep_directory.SweepDirectory(settings.sweep_dir, f"{name}.py", base)
     if not directory.runs:
         checks.refuse_other_kind("sweep_dir", settings.sweep_dir, sweep_directory.RECORD)
-    failed = sweep_loop.run(
+    failed = sweep_loop.run_sweep(
         sweep_loop.Sweep(f"{name}.py", arguments, settings.metric, settings.keep_checkpoints, slots,
                          "features_cache" in command.names and "features_cache" not in base),
         directory, runs)

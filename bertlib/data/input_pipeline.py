@@ -39,7 +39,7 @@ _SUSPECTED_BATCHES = 64
 # --- Reading ---------------------------------------------------------------------------------------------
 
 
-class RecordFiles(object):
+class RecordFiles:
     """TFRecord files with random access. The records are numbered as if all files were one file.
 
     Example: if the first file has 10 records, their numbers are 0 to 9, and the first record of the second

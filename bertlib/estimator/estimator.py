@@ -35,7 +35,7 @@ def refuse_tpu(use_tpu):
         raise ValueError("use_tpu=True: TPUs are not supported. Pass use_tpu=False to run on CPU or GPU.")
 
 
-class Estimator(object):
+class Estimator:
     """Trains, evaluates and exports the model that a `model_fn` builds, and predicts with it.
 
     This class expects optimizers of `optimization` and datasets of `input_pipeline`. These datasets continue

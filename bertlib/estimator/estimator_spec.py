@@ -6,7 +6,7 @@ import collections
 import tensorflow.compat.v1 as tf
 
 
-class ModeKeys(object):
+class ModeKeys:
     """The modes in which a `model_fn` is called: training, evaluation, prediction."""
 
     TRAIN = "train"

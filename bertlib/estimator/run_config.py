@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.system import replica_group, stopping
 
 
-class RunConfig(object):
+class RunConfig:
     """Settings of a run that do not concern the model: seed, checkpoints, logging, session."""
 
     def __init__(self, model_dir=None, tf_random_seed=12345, save_summary_steps=100,

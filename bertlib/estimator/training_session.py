@@ -161,7 +161,7 @@ class TrainingSession:
         """
         accumulation = tf.get_collection(graph_keys.GRADIENT_ACCUMULATION)
         configured = self.config.gradient_accumulation_steps
-        steps = accumulation[0].steps if accumulation else 1
+        steps = accumulation[0].num_micro_batches if accumulation else 1
         if configured not in (1, steps):
             raise ValueError(f"The RunConfig says gradient_accumulation_steps={configured}, but the "
                              f"model_fn's train_op accumulates {steps} micro-batches. Pass "

@@ -192,7 +192,7 @@ def merge_heads(heads, batch_size, length, packing):
 # --- XLA ---------------------------------------------------------------------------------------------------
 
 
-class XlaFormulas(object):
+class XlaFormulas:
     """Contains the functions of this module for one model. XLA compiles each of them into a few kernels.
 
     TensorFlow's ops start one kernel for each step of a formula, and each kernel reads its inputs from the

@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.graph import formulas, graph_keys, one_dnn, products
 
 
-class InferenceKernels(object):
+class InferenceKernels:
     """Computes the parts of a layer in inference. The methods have the same names as those of
     `training_kernels.TrainingKernels`.
 

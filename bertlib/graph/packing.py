@@ -13,7 +13,7 @@ from bertlib.graph.custom_gradient import with_custom_gradient
 _ROW_STEP = 128
 
 
-class Packing(object):
+class Packing:
     """Removes most of the padding of a batch: puts the vectors of the remaining positions into the rows of
     one matrix.
 

@@ -9,7 +9,7 @@ from bertlib.graph import one_dnn, products, randomness
 from bertlib.graph.custom_gradient import with_custom_gradient
 
 
-class TrainingKernels(object):
+class TrainingKernels:
     """Computes the parts of a layer in training, with hand-written gradients.
 
     Weights and biases are float32. Inputs may be in 16 bits. Outputs and matrix products have the dtype of

@@ -34,7 +34,7 @@ class Sweep(NamedTuple):
     shares_features: bool = False
 
 
-def run(sweep, directory, runs):
+def run_sweep(sweep, directory, runs):
     """Runs a sweep: skips the runs that have already ended, starts the other runs, and writes the results.
 
     Args:
@@ -53,41 +53,41 @@ def run(sweep, directory, runs):
     files.make_directories(directory.path)
     lock = os.path.join(directory.path, "children.lock")
     with locks.lock_directory(directory.path), child_jobs.no_other_children(lock) as descriptor:
-        missing = [each for each in runs if directory.load(each).status not in sweep_runs.NOT_REPEATED]
+        missing = [run for run in runs if directory.load(run).status not in sweep_runs.NOT_REPEATED]
         if missing:
             recorded_inputs.check_unchanged(map(directory.output_dir, directory.runs))
         else:
-            recorded_inputs.check_equal(directory.output_dir(each) for each in runs)
+            recorded_inputs.check_equal(directory.output_dir(run) for run in runs)
         directory.add(runs, sweep.metric)
         logging.info("%s: %d already ended, %d to go. Results: %s.", terminal.counted(len(runs), "run"),
                      len(runs) - len(missing), len(missing),
                      os.path.join(directory.path, sweep_directory.PAGE))
         _write_results(sweep, directory)
         left = len(missing)
-        for each, child, log_start in child_jobs.run_all(
-                missing, lambda each: _prepare(sweep, directory, each), sweep.slots, descriptor):
+        for run, child, log_start in child_jobs.run_all(
+                missing, lambda run: _prepare(sweep, directory, run), sweep.slots, descriptor):
             left -= 1
-            _log(sweep, directory, _record(sweep, directory, each, child, log_start), left)
+            _log(sweep, directory, _record(sweep, directory, run, child, log_start), left)
             _write_results(sweep, directory)
     for best in sweep_runs.by_rank(directory.ended_runs(), sweep.metric)[:1]:
         logging.info("The best run by %s: %s.", sweep.metric, directory.output_dir(best))
-    return sum(directory.load(each).status == sweep_runs.FAILED for each in runs)
+    return sum(directory.load(run).status == sweep_runs.FAILED for run in runs)
 
 
-def _prepare(sweep, directory, each):
+def _prepare(sweep, directory, run):
     """Stores that a run is about to start. Returns (the run's command, the path of its log)."""
-    before, log = directory.load(each), directory.log(each)
+    before, log = directory.load(run), directory.log(run)
     seconds = before.seconds
     if before.status == sweep_runs.RUNNING and os.path.exists(log):
         # The sweep was killed during this run, so it is unknown when the run ended. The run ended shortly
         # after the last change of its log. So the time of this change is used.
         seconds += max(0.0, os.path.getmtime(log) - before.started)
-    directory.store(sweep_runs.Run(each.settings, sweep_runs.RUNNING, seconds=seconds, started=time.time()))
-    flags = [f"--{name}={value}" for name, value in each.settings.items()]
+    directory.store(sweep_runs.Run(run.settings, sweep_runs.RUNNING, seconds=seconds, started=time.time()))
+    flags = [f"--{name}={value}" for name, value in run.settings.items()]
     if sweep.shares_features:
         flags.append(f"--features_cache={directory.features_cache}")
     return [*child_command.command_line(sweep.script), *sweep.arguments, *flags,
-            f"--output_dir={directory.output_dir(each)}"], log
+            f"--output_dir={directory.output_dir(run)}"], log
 
 
 def _record(sweep, directory, ended, child, log_start):
@@ -99,8 +99,8 @@ def _record(sweep, directory, ended, child, log_start):
             outcome = _with_message(sweep.script, child, directory.log(ended), log_start)
         else:
             results = OutputDirectory(directory.output_dir(ended)).read_results()
-            complete = [directory.output_dir(each) for each in directory.ended_runs()
-                        if each.status in sweep_runs.NOT_REPEATED]
+            complete = [directory.output_dir(run) for run in directory.ended_runs()
+                        if run.status in sweep_runs.NOT_REPEATED]
             recorded_inputs.check_equal([*complete, directory.output_dir(ended)])
     except (OSError, ValueError) as problem:
         outcome = child_processes.Outcome("failed", 1, str(problem))
@@ -129,10 +129,10 @@ def _write_results(sweep, directory):
     Raises:
       ValueError: a finished run has no value of the metric, so the runs have no ranks.
     """
-    for each in directory.ended_runs():
-        if each.status == sweep_runs.DONE and sweep.metric not in each.metrics:
+    for run in directory.ended_runs():
+        if run.status == sweep_runs.DONE and sweep.metric not in run.metrics:
             raise ValueError(f"--metric={sweep.metric}: the runs have no such metric. Pass one of their "
-                             f"metrics: {', '.join(sorted(each.metrics))}. Finished runs are not repeated.")
+                             f"metrics: {', '.join(sorted(run.metrics))}. Finished runs are not repeated.")
 
     def write_page():
         sweep_page.write_page(os.path.join(directory.path, sweep_directory.PAGE), directory.ended_runs(),
@@ -146,19 +146,19 @@ def _write_results(sweep, directory):
             logging.warning("%s", error)
 
 
-def _log(sweep, directory, each, left):
+def _log(sweep, directory, run, left):
     """Logs the result of a run with a warning about it, and the remaining time."""
     ended = directory.ended_runs()
-    value = each.value(sweep.metric)
-    result = each.status if value is None else f"{sweep.metric} {value:.6g}"
-    result += f". {each.message}" if each.message else "."
+    value = run.value(sweep.metric)
+    result = run.status if value is None else f"{sweep.metric} {value:.6g}"
+    result += f". {run.message}" if run.message else "."
     times = [other.seconds for other in ended if other.status == sweep_runs.DONE]
     rest = f" {terminal.counted(left, 'run')} to go"
     if times and left:
         seconds = sum(times) / len(times) * -(-left // len(sweep.slots))
         rest += f", about {_duration(seconds)}"
-    logging.info("%s: %s %s.%s.", ", ".join(f"{name} {text}" for name, text in each.settings.items()),
-                 result, _duration(each.seconds), rest)
+    logging.info("%s: %s %s.%s.", ", ".join(f"{name} {text}" for name, text in run.settings.items()),
+                 result, _duration(run.seconds), rest)
 
 
 def _duration(seconds):

@@ -221,7 +221,7 @@ def read_config(settings):
     config = bert_config.BertConfig.from_dict(values)
     directory, name = os.path.split(path)
     if name == file_names.BERT_CONFIG and files.exists(os.path.join(directory, file_names.RECORD)):
-        model_files.check_trained_config(path, config, settings.open(directory or os.curdir))
+        model_files.check_trained_config(path, config, settings.open_directory(directory or os.curdir))
     return config
 
 

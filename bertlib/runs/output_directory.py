@@ -128,7 +128,7 @@ class OutputDirectory:
         files.write_text(self.join(f"{name}.json"), text + "\n")
         return "\n".join(f"  {line}" for line in lines)
 
-    def used(self, weights):
+    def directory_of_weights(self, weights):
         """Returns the `OutputDirectory` of the weights that a command without training uses.
 
         It is best/ if `weights` is "best" and the training kept its best weights. In this case, the choice is

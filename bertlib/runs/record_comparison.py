@@ -247,9 +247,9 @@ def dev_paths(record):
         paths.get("eval_file") or paths.get("input_file")]
 
 
-def format_differences(differences):
-    """Returns differences as a text for messages."""
+def format_differences(changed):
+    """Returns differences, {name: [old value, new value]}, as a text for messages."""
     def text(value):
         return value if isinstance(value, str) else json.dumps(value)
 
-    return "; ".join(f"{name}: {text(old)} -> {text(new)}" for name, (old, new) in differences.items())
+    return "; ".join(f"{name}: {text(old)} -> {text(new)}" for name, (old, new) in changed.items())

@@ -17,7 +17,7 @@ class Settings:
     no flag changes after that.
 
     Attributes:
-      open: function that takes a path and returns its `OutputDirectory`.
+      open_directory: function that takes a path and returns its `OutputDirectory`.
       mapped_labels: {label in the files: label of the model}, the content of --label_map; {} without it.
     """
 
@@ -35,7 +35,7 @@ class Settings:
         self._given = set(given)
         self.mapped_labels = {}
         # All calls with the same path return the same object; see `reopen`.
-        self.open = functools.cache(OutputDirectory)
+        self.open_directory = functools.cache(OutputDirectory)
         self._find_training = functools.cache(find_training)
 
     def freeze(self):
@@ -85,12 +85,12 @@ class Settings:
     @property
     def output_directory(self):
         """The `OutputDirectory` of --output_dir, as it was when the run read it; see `reopen`."""
-        return self.open(self.get("output_dir"))
+        return self.open_directory(self.get("output_dir"))
 
     @property
     def results_directory(self):
         """The `OutputDirectory` of --results_dir. This is `output_directory` if the paths are equal."""
-        return self.open(self.results_dir)
+        return self.open_directory(self.results_dir)
 
     def reopen(self):
         """Makes `output_directory`, `results_directory` and `initial_training` read the files again.
@@ -98,7 +98,7 @@ class Settings:
         Call this method if the files may have changed: when the directory was locked, and when a training
         has ended.
         """
-        self.open.cache_clear()
+        self.open_directory.cache_clear()
         self._find_training.cache_clear()
 
     # --- The trainings to which a run refers, each an `OutputDirectory` or None

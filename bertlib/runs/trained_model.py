@@ -101,7 +101,7 @@ def read(path, weights=best_weights.BEST):
     """
     if not files.is_directory(path):
         raise NotADirectoryError(f"{path}: there is no such directory.")
-    opened = OutputDirectory(path).used(weights)
+    opened = OutputDirectory(path).directory_of_weights(weights)
     opened.refuse_lost_checkpoints(path)
     path, checkpoint, record = opened.path, opened.newest, opened.record
     missing = ("checkpoint" if checkpoint is None else file_names.RECORD if record is None else

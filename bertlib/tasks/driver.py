@@ -168,17 +168,17 @@ class _Phases:
                     self._write_features(split)
                     self._infer(split, checkpoint, task.write)
 
-    def _infer(self, split, checkpoint, use):
+    def _infer(self, split, checkpoint, compute):
         """Applies the weights of a checkpoint to a split, whose features are written.
 
         Args:
-          use: `Task.scores` or `Task.write`. Only the first replica calls it and returns its result.
+          compute: `Task.scores` or `Task.write`. Only the first replica calls it and returns its result.
         """
         inference = Inference(self._settings, self._estimator, self._input_fn(split), checkpoint,
                               self._starting_checkpoint)
         if not self._is_first:
             return inference.follow()
-        result = use(split, inference)
+        result = compute(split, inference)
         inference.finish()
         return result
 

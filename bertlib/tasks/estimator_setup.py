@@ -24,7 +24,7 @@ def evaluated_weights(settings):
     """
     found, group = None, replica_group.current()
     if replica_group.is_first():
-        found = settings.output_directory.used(settings.weights).newest
+        found = settings.output_directory.directory_of_weights(settings.weights).newest
     return group.broadcast(found) if group else found
 
 

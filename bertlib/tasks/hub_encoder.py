@@ -25,7 +25,7 @@ _TOKENS, _TOKENIZATION_INFO = "tokens", "tokenization_info"
 _TRAIN = frozenset(["train"])
 
 
-class HubEncoder(object):
+class HubEncoder:
     """A hub module, applied to a batch. Heads get this object instead of a
     `modeling.BertModel`."""
 

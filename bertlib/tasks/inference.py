@@ -37,8 +37,8 @@ class Inference:
         """Returns an iterator over the predictions for the examples, see `rows_of`. The head is built in the
         mode PREDICT, with --predict_batch_size."""
         batch_size_flag = "predict_batch_size"
-        batches = self._start(batch_size_flag, is_evaluation=False)
-        return self.rows_of(_advise_on_memory(batch_size_flag, batches))
+        predicted = self._start(batch_size_flag, is_evaluation=False)
+        return self.rows_of(_advise_on_memory(batch_size_flag, predicted))
 
     @staticmethod
     def rows_of(predicted):

@@ -54,7 +54,7 @@ class LearningCurve:
 
     def train(self, estimator, last_step, input_fn):
         """Trains up to a step, with the evaluations, or until early stopping ends the training. For the
-        arguments, see `Estimator.train_to` of `estimator_setup`. All replicas must call this method."""
+        arguments, see `estimator_setup.CommandEstimator.train_to`. All replicas must call this method."""
         last_step = self.prepare(last_step)
         estimator.train_to(last_step, input_fn, *self.hooks())
         self.finish()

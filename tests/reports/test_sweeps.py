@@ -56,7 +56,7 @@ results = {"eval_accuracy": float(flags["a"]), "eval_loss": 1 - float(flags["a"]
 def sweep(values, jobs=1, metric="eval_accuracy", keep="best"):
     """Runs a sweep in the working directory. Returns the number of failed runs."""
     runs = sweep_grid.list_runs(sweep_grid.parse([f"a={','.join(values)}"], lambda name, text: text), None, 0)
-    return sweep_loop.run(
+    return sweep_loop.run_sweep(
         sweep_loop.Sweep("train.py", [], metric, keep, [{}] * jobs),
         sweep_directory.SweepDirectory("sweep", "train.py", {}), runs)
 

@@ -113,7 +113,7 @@ def select_ops(*patterns, graph=None):
 # --- Copies ----------------------------------------------------------------------------------------------
 
 
-class SubGraphView(object):
+class SubGraphView:
     """A set of ops of one graph.
 
     Attributes:
@@ -129,7 +129,7 @@ def sgv(*things):
     return SubGraphView([op for thing in things for op in _ops(thing)])
 
 
-class _Copies(object):
+class _Copies:
     """Finds the copy of an op or tensor.
 
     Attributes:

@@ -9,7 +9,7 @@ from tf1._names import internals
 # --- Decoupled weight decay, rows of embeddings ----------------------------------------------------------
 
 
-class DecoupledWeightDecayExtension(object):
+class DecoupledWeightDecayExtension:
     """Adds decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101) to an optimizer.
 
     To use it, write a class that inherits first from this class and then from an optimizer. Each step first
@@ -191,7 +191,7 @@ def clip_gradients_by_global_norm(gradients_variables, clip_norm=20.0):
 # --- Loss scaling: small gradients in half precision do not become 0 (arXiv:1710.03740, section 3.2) -------
 
 
-class LossScaleManager(object):
+class LossScaleManager:
     """Base class of objects that choose the loss scale of each step."""
 
     def get_loss_scale(self):

@@ -117,7 +117,7 @@ def print_model_analysis(graph, run_meta=None, op_log=None, tfprof_cmd="scope", 
     return tf.profiler.profile(graph, run_meta, op_log, tfprof_cmd, tfprof_options or {})
 
 
-class ModeKeys(object):
+class ModeKeys:
     """Lists the modes of a model, with the names that contrib.learn uses."""
 
     TRAIN = "train"
@@ -172,7 +172,7 @@ def tokenizer(iterator):
         yield _WORD.findall(text)
 
 
-class CategoricalVocabulary(object):
+class CategoricalVocabulary:
     """Maps words to ids. The word "<UNK>" has the id 0."""
 
     def __init__(self, unknown_token="<UNK>", support_reverse=True):
@@ -213,7 +213,7 @@ class CategoricalVocabulary(object):
         return self._words[class_id]
 
 
-class VocabularyProcessor(object):
+class VocabularyProcessor:
     """Turns texts into arrays of word ids of a fixed length."""
 
     def __init__(self, max_document_length, min_frequency=0, vocabulary=None, tokenizer_fn=None):

@@ -9,7 +9,7 @@ from bertlib.checkpoints import checkpoint_files
 from bertlib.system import files
 
 
-class Predictor(object):
+class Predictor:
     """Applies a model in a session: a call with {input name: array} returns {output name: array}.
 
     Attributes:

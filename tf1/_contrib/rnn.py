@@ -255,7 +255,7 @@ class LSTMBlockCell(tf.nn.rnn_cell.LSTMCell):
                          dtype=dtype, **kwargs)
 
 
-class LSTMBlockFusedCell(object):
+class LSTMBlockFusedCell:
     """Runs an `LSTMBlockCell` over whole sequences. The variables are lstm_fused_cell/kernel and
     lstm_fused_cell/bias."""
 
@@ -292,7 +292,7 @@ class LSTMBlockFusedCell(object):
         return tf.unstack(outputs) if is_list else outputs, state
 
 
-class TimeReversedFusedRNN(object):
+class TimeReversedFusedRNN:
     """Runs a fused cell, such as `LSTMBlockFusedCell`, from the end of each sequence to its beginning."""
 
     def __init__(self, cell):

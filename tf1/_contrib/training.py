@@ -7,7 +7,7 @@ import re
 _ASSIGNMENT = re.compile(r"\s*([a-zA-Z][\w.]*)\s*=\s*(?:\[([^\]]*)\]|([^,\[]*))\s*(?:,|$)")
 
 
-class HParams(object):
+class HParams:
     """Holds named values as attributes. A name keeps the type of its first value.
 
     A value can be a list. The type of its elements is the type of the first element.

@@ -266,7 +266,7 @@ class InMemoryEvaluatorHook(tf.train.SessionRunHook):
 # --- Exporters -------------------------------------------------------------------------------------------
 
 
-class Exporter(object):
+class Exporter:
     """Base class of objects that export an evaluated model. A subclass defines `name` and `export`."""
 
     name = None
@@ -494,7 +494,7 @@ def _longest_wait(history, is_better):
 # --- TPU names -------------------------------------------------------------------------------------------
 
 
-class InputPipelineConfig(object):
+class InputPipelineConfig:
     """Lists the ways in which hosts of a TPU can share the input. Without a TPU, all ways have the same
     effect."""
 

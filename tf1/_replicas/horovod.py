@@ -49,7 +49,7 @@ def local_rank():
     return getattr(_group(), "local_index", 0)
 
 
-class Compression(object):
+class Compression:
     """Lists the dtypes in which float tensors can be exchanged."""
 
     none = None  # no conversion: each tensor is exchanged in its own dtype

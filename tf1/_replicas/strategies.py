@@ -15,7 +15,7 @@ class DistributeConfig(collections.namedtuple(
     """Stores the strategy of the training, the strategy of the evaluation, and the cluster."""
 
 
-class Replicas(object):
+class Replicas:
     """The strategy that a process uses if it is one of several replicas.
 
     The script can read the number of replicas from this object. Names of devices in the script have no

@@ -206,7 +206,7 @@ def _consumers(op, kind):
     return [consumer for consumer in op.outputs[0].consumers() if consumer.type == kind]
 
 
-class _Digest(object):
+class _Digest:
     """Computes digests of input pipelines. The same pipeline has the same digest in each process.
 
     The names of ops and functions differ between processes, because TensorFlow gives each function a number.

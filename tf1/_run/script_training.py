@@ -83,7 +83,7 @@ class Builder(model_graph.Builder):
             return super().call_model_fn(features, labels, mode)
 
 
-class InputHistory(object):
+class InputHistory:
     """Tells a call of `Estimator.train` about the input of the calls before it.
 
     Attributes:
