@@ -84,13 +84,11 @@ def check_flags(settings, is_loopback):
     Raises:
       ValueError: flags contradict each other, or the token is missing or too short.
     """
-    if settings.token is not None and not re.fullmatch(rf"[!-~]{{{_TOKEN_CHARACTERS},}}", settings.token):
-        raise ValueError(f"--token needs at least {_TOKEN_CHARACTERS} characters of ASCII, without spaces. "
-                         "This command creates a token: python -c 'import secrets; "
-                         "print(secrets.token_urlsafe())'.")
-    if settings.token and settings.token[0] in "\"'":
-        raise ValueError("--token begins with a quote. A flag file is not read by a shell, so remove the "
-                         "quotes around the token.")
+    if settings.token is not None and not re.fullmatch(
+            rf"(?!['\"])[!-~]{{{_TOKEN_CHARACTERS},}}", settings.token):
+        raise ValueError(f"--token needs at least {_TOKEN_CHARACTERS} characters of ASCII, without spaces, "
+                         "and without quotes around them, also in a flag file. This command creates a token: "
+                         "python -c 'import secrets; print(secrets.token_urlsafe())'.")
     if not is_loopback and settings.token is None:
         raise ValueError(f"--host={settings.host}: other machines can reach this address, so --token is "
                          "required. Pass a secret as --token, or leave --host out.")

@@ -285,7 +285,7 @@ def parse_inputs(text, predictor, max_texts):
 
 
 async def _answer(request, batches, inputs, seconds):
-    """Returns the answers to inputs. Clears the list `inputs`, so that its texts use no memory.
+    """Returns the answers to inputs. `RequestBatches` clears the list `inputs`, so its texts use no memory.
 
     Raises:
       HTTPException: there is no answer, or the client has closed the connection.
@@ -295,7 +295,6 @@ async def _answer(request, batches, inputs, seconds):
     except request_batches.QueueFull as error:
         raise HTTPException(503, "Too many texts wait for an answer. Send the request again later.",
                             {"Retry-After": str(error.seconds)}) from None
-    inputs.clear()
     future = asyncio.wrap_future(submitted)
     gone = asyncio.ensure_future(request.receive())  # this future is done when the client disconnects
     try:

@@ -145,7 +145,8 @@ class RequestBatches:
         """Adds a request to the queue.
 
         Args:
-          inputs: non-empty list of dicts {name of a field: value}.
+          inputs: non-empty list of dicts {name of a field: value}. The list is cleared when its texts are not
+            needed any more.
           seconds: float, number of seconds in which the answers are needed.
 
         Returns:
@@ -157,7 +158,7 @@ class RequestBatches:
           QueueFull: too many inputs wait already, or other requests would delay the answers for too long.
           RuntimeError: the object is closed.
         """
-        request = _Request(list(inputs))
+        request = _Request(inputs)
         with self._changed:
             if self._is_closed:
                 raise RuntimeError("the queue of requests is closed")
@@ -248,9 +249,8 @@ class RequestBatches:
                 if self._is_closed or seconds is not None and (seconds <= 0 or number >= self._batch_size):
                     return None
                 self._changed.wait(seconds)
-            request = min(self._requests, key=lambda request: request.rank)
-            self._requests.remove(request)
-            return request
+            self._requests.sort(key=lambda request: request.rank)
+            return self._requests.pop(0)
 
     def _prepare(self, request):
         """Tokenizes the inputs of a request. Returns a list of `_Window`; an empty list if the request has
