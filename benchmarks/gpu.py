@@ -2,6 +2,8 @@
 
     python benchmarks/gpu.py                         every part, several hours
     python benchmarks/gpu.py --parts=losses,repeat   some parts
+    python benchmarks/gpu.py --minutes=10            the most important measurements, for at most 10 minutes.
+                                                     The same command again goes on where the first one ended
     python benchmarks/gpu.py --peer_python=PYTHON    also measures PyTorch, with the interpreter PYTHON
 
 The parts:
@@ -14,6 +16,7 @@ The parts:
     speed     examples per second for each model, length and precision, with and without --use_xla
     scaling   examples per second of 1, 2, … replicas, up to the number of GPUs
     ops       the kernels and bytes of a step, and the ops that take the most time
+    training  a whole training on the sample of MRPC: its accuracy and seconds
 
 Each measurement runs in a separate process. If a measurement fails, its error is recorded, and the next
 measurement starts. The results are written to benchmarks/results/NAME.json and NAME.md. The exit code is 1 if
@@ -32,6 +35,7 @@ import argparse
 import functools
 import itertools
 import json
+import math
 import multiprocessing
 import os
 import re
@@ -58,7 +62,9 @@ from bertlib.system.files import read_json_object
 from bertlib.system.gpu_cards import CARDS, MIB
 
 ROOT = results.ROOT
-PARTS = ("losses", "repeat", "memory", "speed", "scaling", "ops")
+PARTS = ("losses", "repeat", "memory", "speed", "scaling", "ops", "training")
+# The parts of --minutes, the most important first. Each part then measures fewer settings, see `Session`.
+SHORT_PARTS = ("ops", "losses", "speed", "memory", "repeat", "training")
 # {name: (value of --precision, whether TF32 may be used, unit roundoff of the number format)}
 PRECISIONS = {"fp32": ("fp32", False, 2.0**-24), "tf32": ("fp32", True, 2.0**-11),
               "bf16": ("bf16", True, 2.0**-8), "fp16": ("fp16", True, 2.0**-11)}
@@ -84,6 +90,12 @@ NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 UNITS = {"seconds": "s", "device_seconds": "s", "difference": "", "bound": "", "examples_per_second": "1/s",
          "peak_ratio": "measured / planned"}
 TIME_LIMIT_SECONDS = 3600
+end = math.inf  # the time at which --minutes are over, from `time.time`
+
+
+def seconds_left():
+    """Returns the number of seconds that the next process may take."""
+    return max(0, min(TIME_LIMIT_SECONDS, end - time.time()))
 
 
 # --- Processes -------------------------------------------------------------------------------------------
@@ -114,8 +126,8 @@ def in_process(function, *arguments, environment=None, **settings):
         process.start()
         sender.close()
         try:
-            answer = receiver.recv() if receiver.poll(TIME_LIMIT_SECONDS) else {
-                "error": f"no result after {TIME_LIMIT_SECONDS} s"}
+            limit = seconds_left()
+            answer = receiver.recv() if receiver.poll(limit) else {"error": f"no result after {limit:.0f} s"}
         except EOFError:
             answer = {}
         process.kill()
@@ -146,7 +158,7 @@ def command(script, **flags):
               for name, value in flags.items())]
 
 
-def run_script(words, wait=lambda process: process.wait(TIME_LIMIT_SECONDS)):
+def run_script(words, wait=lambda process: process.wait(seconds_left())):
     """Runs a command and returns its log.
 
     Args:
@@ -161,7 +173,7 @@ def run_script(words, wait=lambda process: process.wait(TIME_LIMIT_SECONDS)):
         try:
             code = wait(process)
         except subprocess.TimeoutExpired:
-            code = f"none after {TIME_LIMIT_SECONDS} s"
+            code = "none in time"
         finally:
             process.kill()
             process.wait()
@@ -178,6 +190,8 @@ class Session:
 
     Attributes:
       arguments: the parsed command line.
+      cases: list of (model, length).
+      fast_precisions: the precisions whose speed is measured.
       gpus: list of dicts, see `gpu_steps.devices`.
       directory: directory for temporary files.
       is_tiny: whether only the tiny model is measured.
@@ -187,6 +201,10 @@ class Session:
     def __init__(self, arguments, recorder, gpus, directory):
         self.arguments, self.gpus, self.directory = arguments, gpus, directory
         self.is_tiny = arguments.models == ["tiny"]
+        pairs = zip if arguments.minutes else itertools.product
+        self.cases = list(pairs(arguments.models, arguments.lengths))
+        self.fast_precisions = [name for name in arguments.precisions
+                                if name in ("bf16", "fp16") or not arguments.minutes]
         self.failed = []
         self._recorder = recorder
 
@@ -201,17 +219,25 @@ class Session:
 
         Returns:
           The dict of the function, with the additional key "seconds". If the function raised an exception,
-          the dict contains only the keys "error" and "seconds".
+          the dict contains only the keys "error" and "seconds". With --minutes, the recorded round of an
+          earlier call, or {} if no time is left.
         """
+        for row in self._recorder.rounds:
+            if {"part": part, **labels}.items() <= row.items():
+                return row
         began = time.time()
         try:
-            values = function(*arguments)
+            values = function(*arguments) if seconds_left() else {}
         except Exception as error:  # the next measurement must run in any case
             values = {"error": f"{error}"[:600]}
+        if not seconds_left():
+            print(f"{part:8} no time for {', '.join(map(str, labels.values()))}", flush=True)
+            return {}
         if "error" in values or values.get("ok") is False:
             self.failed.append(part)
         values["seconds"] = round(time.time() - began, 1)
         self._recorder.add(part=part, **labels, **values)
+        self._recorder.write(is_last=False)  # after each measurement, because the next one may be interrupted
         shown = {name: f"{value:.4g}" if isinstance(value, float) else value
                  for name, value in {**labels, **values}.items()}
         print(f"{part:8}", ", ".join(f"{name} {value}" for name, value in shown.items()), flush=True)
@@ -243,7 +269,8 @@ def losses(session):
             in_process, gpu_steps.losses, task, config, start=os.path.join(session.directory, f"{task}.npz"),
             init_checkpoint=installed, size=8, length=min(128, config["max_position_embeddings"]),
             count=arguments.steps)
-        on_cpu = attempt(run, variants={"reference": {"precision": "fp32"}, **noisy}, environment=NO_GPU)
+        on_cpu = functools.cache(functools.partial(
+            attempt, run, variants={"reference": {"precision": "fp32"}, **noisy}, environment=NO_GPU))
         for name in arguments.precisions:
             labels = dict(head=task, precision=name, model=os.path.basename(installed or "random weights"))
             session.measure("losses", labels, compare_losses, run, name, on_cpu)
@@ -256,12 +283,13 @@ def compare_losses(run, name, on_cpu):
       run: function with the argument `variants`. It calls `gpu_steps.losses`. All other arguments of this
         call are already set.
       name: a key of `PRECISIONS`.
-      on_cpu: losses of the CPU, a dict with the keys "reference" and (key of `PRECISIONS`, seed). If the run
-        on the CPU failed, `on_cpu` is the RuntimeError.
+      on_cpu: function that returns the losses of the CPU, a dict with the keys "reference" and (key of
+        `PRECISIONS`, seed). If the run on the CPU failed, the result is the RuntimeError.
 
     Returns:
       The result of `judge_losses`.
     """
+    on_cpu = on_cpu()
     if isinstance(on_cpu, RuntimeError):
         raise RuntimeError(f"on the CPU: {on_cpu}")
     precision, tf32, _ = PRECISIONS[name]
@@ -374,10 +402,10 @@ def memory(session):
         smaller = {card: CARDS[card].usable_mib * MIB for card in arguments.cards}
         caps = {card: cap for card, cap in smaller.items() if cap < own} | {OWN_CARD: own}
     limits = [cap / memory_planner.ALLOCATOR_MARGIN for cap in caps.values()]
-    for model, length, recompute in itertools.product(arguments.models, arguments.lengths,
-                                                      arguments.recompute):
+    for (model, length), recompute in itertools.product(session.cases, arguments.recompute):
         step = MODELS[model], length, recompute, "fp32"
-        plans = attempt(in_process, gpu_steps.planned_batches, *step, limits, environment=NO_GPU)
+        plans = functools.cache(functools.partial(
+            attempt, in_process, gpu_steps.planned_batches, *step, limits, environment=NO_GPU))
         for index, card in enumerate(caps):
             labels = dict(model=model, length=length, recompute=recompute, card=card)
             session.measure("memory", labels, compare_memory, step, plans, index,
@@ -391,11 +419,12 @@ def compare_memory(step, plans, index, cap):
 
     Args:
       step: (config, length, recompute, precision).
-      plans: list of the planner's results, or the planner's error.
+      plans: function that returns the list of the planner's results, or the planner's error.
       index: index in `plans` of the result to compare with.
       cap: number of bytes that the step may use, to simulate a smaller card. None to use all memory of the
         installed card.
     """
+    plans = plans()
     if isinstance(plans, RuntimeError):
         raise RuntimeError(f"in the planner: {plans}")
     plan = plans[index]
@@ -412,7 +441,7 @@ def compare_memory(step, plans, index, cap):
 def speed(session):
     """Measures the examples per second of this project and, if --peer_python is given, of PyTorch."""
     arguments = session.arguments
-    for model, length, name in itertools.product(arguments.models, arguments.lengths, arguments.precisions):
+    for (model, length), name in itertools.product(session.cases, session.fast_precisions):
         labels = dict(model=model, length=length, precision=name)
         batch = max(1, arguments.tokens // length)
         for use_xla in (False, True):
@@ -420,16 +449,18 @@ def speed(session):
                                     gpu_steps.speed, MODELS[model], length, *PRECISIONS[name][:2], use_xla,
                                     batch, arguments.steps)
             batch = found.get("batch", batch)
-        if arguments.peer_python:
-            session.measure("speed", dict(program=PYTORCH, **labels), peer_speed, session, batch,
-                            *labels.values())
+        for compiles in (False, True) if arguments.peer_python else ():
+            session.measure("speed", dict(program=PYTORCH + ", torch.compile" * compiles, **labels),
+                            peer_speed, session, compiles, batch, *labels.values())
 
 
-def peer_speed(session, batch, model, length, precision):
-    """Measures the training of Hugging Face's model. Returns {"batch", "examples_per_second"}."""
+def peer_speed(session, compiles, batch, model, length, precision):
+    """Measures the training of Hugging Face's model, with or without torch.compile. Returns {"batch",
+    "examples_per_second"}."""
     settings = {"work": "step", "config": MODELS[model], "length": length, "batch_size": batch,
                 "precision": PRECISIONS[precision][0], "tf32": PRECISIONS[precision][1], "attention": "sdpa",
-                "device": "cuda" if session.gpus else "cpu", "warm_up": 3, "count": session.arguments.steps}
+                "compile": compiles, "device": "cuda" if session.gpus else "cpu", "warm_up": 3,
+                "count": session.arguments.steps}
     found = compare.run([session.arguments.peer_python, os.path.join(compare.PEERS, "hf_compare.py"),
                          json.dumps(settings)])
     seconds = json.loads(found.output.splitlines()[-1])["wall"]
@@ -463,11 +494,31 @@ def replica_speed(session, model, count):
 
 def ops(session):
     """Measures the kernels and bytes of a step, and its ops that take the most time."""
-    arguments, length = session.arguments, max(session.arguments.lengths)
-    for model, name, use_xla in itertools.product(arguments.models, arguments.precisions, (False, True)):
-        labels = dict(model=model, length=length, precision=name, use_xla=use_xla, batch=8)
-        session.measure("ops", labels, in_process, gpu_steps.ops, MODELS[model], length,
+    longest = {model: max(length for one, length in session.cases if one == model)
+               for model in session.arguments.models}
+    for model, name, use_xla in itertools.product(longest, session.fast_precisions, (False, True)):
+        labels = dict(model=model, length=longest[model], precision=name, use_xla=use_xla, batch=8)
+        session.measure("ops", labels, in_process, gpu_steps.ops, MODELS[model], longest[model],
                         *PRECISIONS[name][:2], use_xla, 8)
+
+
+def training(session):
+    """Trains and evaluates on the sample of MRPC, from the installed model or from random weights."""
+    installed = not session.is_tiny and model_config.find_installed_model()
+    model = "tiny" if session.is_tiny else "base"
+    flags = {} if installed else model_arguments(session, model)
+    for name in session.fast_precisions[:1]:
+        labels = dict(model="the installed model" if installed else f"{model}, random weights",
+                      precision=name)
+        session.measure("training", labels, train_on_sample, {
+            **flags, "precision": PRECISIONS[name][0], "tf32": PRECISIONS[name][1]})
+
+
+def train_on_sample(flags):
+    """Trains on the sample of MRPC; returns {"accuracy"}."""
+    with tempfile.TemporaryDirectory() as output_dir:
+        run_script(command("run_classifier.py", task_name="MRPC", **flags, output_dir=output_dir))
+        return {"accuracy": read_json_object(os.path.join(output_dir, "eval_results.json"))["eval_accuracy"]}
 
 
 # --- The program -----------------------------------------------------------------------------------------
@@ -487,15 +538,21 @@ def parse_arguments():
             return found
         return parse
 
-    parser.add_argument("--parts", type=names(PARTS), default=list(PARTS))
+    parser.add_argument("--minutes", type=float,
+                        help="measure for at most this number of minutes, the most important parts and "
+                        "settings first, and go on with the results of an earlier call")
+    parser.add_argument("--parts", type=names(PARTS), help=f"default: {','.join(PARTS)}; "
+                        f"with --minutes: {','.join(SHORT_PARTS)}")
     parser.add_argument("--models", type=names(MODELS),
                         help="models to run; default: base,large with a GPU, tiny without a GPU")
     parser.add_argument("--lengths", type=lambda text: [int(one) for one in text.split(",")],
-                        help="sequence lengths; default: 128,384,512 with a GPU, 32 without a GPU")
+                        help="sequence lengths; default: 128,384,512 with a GPU, 32 without a GPU. With "
+                        "--minutes, one length for each model, by default 128,384")
     parser.add_argument("--precisions", type=names(PRECISIONS), default=list(PRECISIONS))
     parser.add_argument("--recompute", type=names(("none", "attention", "layers")),
                         help="for the part `memory`: the values of --recompute to measure. "
-                        "With a GPU, the default is none,attention,layers. Without a GPU, it is layers")
+                        "With a GPU, the default is none,attention,layers. Without a GPU, and with "
+                        "--minutes, it is layers")
     parser.add_argument("--cards", type=names(CARDS), default=["rtx3060", "t4"],
                         help="for the part `memory`: smaller cards to simulate. For each card, the memory of "
                         "this GPU is limited to the usable memory of that card")
@@ -510,8 +567,12 @@ def parse_arguments():
 
 def main():
     """Runs the parts; returns the exit code."""
+    global end
     arguments = parse_arguments()
-    recorder = results.Recorder(arguments.results, UNITS, [arguments.peer_python])
+    if arguments.minutes:
+        end = time.time() + 60 * arguments.minutes
+    recorder = results.Recorder(arguments.results, UNITS, [arguments.peer_python],
+                                continues=bool(arguments.minutes))
     found = in_process(gpu_steps.devices, environment={})
     gpus = found["gpus"]
     if gpus:
@@ -519,19 +580,23 @@ def main():
     else:
         print("No GPU was found: all parts measure a tiny model on the CPU. The figures say nothing about "
               f"GPUs. {found['problem'] or ''}".strip())
-    defaults = {"models": (["base", "large"], ["tiny"]), "lengths": ([128, 384, 512], [32]),
-                "recompute": (["none", "attention", "layers"], ["layers"])}
+    is_short = bool(arguments.minutes)
+    arguments.parts = arguments.parts or (SHORT_PARTS if is_short else PARTS)
+    defaults = {"models": (["base", "large"], ["tiny"]),
+                "lengths": ([128, 384] if is_short else [128, 384, 512], [32]),
+                "recompute": (["layers"] if is_short else ["none", "attention", "layers"], ["layers"])}
     for name, (with_gpu, without) in defaults.items():
         if getattr(arguments, name) is None:
             setattr(arguments, name, with_gpu if gpus else without)
-    recorder.add(part="devices", gpus=gpus)
+    if not any(row["part"] == "devices" for row in recorder.rounds):
+        recorder.add(part="devices", gpus=gpus)
     functions = {"losses": losses, "repeat": repeat, "memory": memory, "speed": speed, "scaling": scale,
-                 "ops": ops}
+                 "ops": ops, "training": training}
     with tempfile.TemporaryDirectory() as directory:
         session = Session(arguments, recorder, gpus, directory)
         for part in arguments.parts:
             functions[part](session)
-            recorder.write()  # write the file after each part, because a later part may be interrupted
+    recorder.write()
     gpu_page.write(arguments.results)
     print(f"Failed: {', '.join(dict.fromkeys(session.failed)) or 'nothing'}.")
     return 1 if session.failed else 0

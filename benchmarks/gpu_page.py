@@ -132,6 +132,8 @@ _TABLES = {
     "scaling": ("Scaling", "Examples per second of `run_classifier.py --num_replicas=N`.", _scaling_table),
     "ops": ("Ops", "One training step: kernels (on a CPU: ops), their time, and the bytes of the inputs and "
             "outputs of all ops. The bytes include tensors that stay in a cache.", _ops_table),
+    "training": ("Training", "A whole training and evaluation on the sample of MRPC.", _columns(
+        _field("model"), _field("precision"), _field("accuracy", ".3f"), _field("seconds"))),
 }
 
 

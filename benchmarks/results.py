@@ -50,7 +50,7 @@ class Recorder:
       recorder.write()
     """
 
-    def __init__(self, name, units, peers=(), packages=(), **fields):
+    def __init__(self, name, units, peers=(), packages=(), continues=False, **fields):
         """Begins a benchmark.
 
         Args:
@@ -59,17 +59,20 @@ class Recorder:
           peers: Python interpreters of other programs in the comparison. Their versions are recorded, too.
             None and empty strings are skipped.
           packages: names of other packages that the benchmark uses. Their versions are recorded, too.
+          continues: whether the rounds of an existing file are kept, except for those with an "error".
           **fields: other fields of the file.
 
         Raises:
           SystemExit: the name is not a file name, or a result with this name exists.
         """
-        self._name, self._rounds = name, []
+        self._name, self.rounds = name, []
         if not name:
             return
         if not re.fullmatch(r"[\w-]+", name):
             raise SystemExit(f"--results={name}: a name may contain only letters, digits, _ and -.")
-        if os.path.exists(path_of(name)):
+        if continues and os.path.exists(path_of(name)):
+            self.rounds = [row for row in read(name)["rounds"] if "error" not in row]
+        elif os.path.exists(path_of(name)):
             raise SystemExit(f"--results={name}: {os.path.relpath(path_of(name))} exists. Remove this file "
                              "first, or choose another name.")
         commit, clean = commit_of_tree()
@@ -81,12 +84,14 @@ class Recorder:
     def add(self, **values):
         """Adds the values of one round: the measured values, and values that name the round, such as the
         seed."""
-        self._rounds.append(values)
+        self.rounds.append(values)
 
-    def write(self):
-        """Writes the file, and prints its path. The file gets its final name when it is complete."""
+    def write(self, is_last=True):
+        """Writes the file, and prints its path if it is written for the last time. The file gets its final
+        name when it is complete."""
         if self._name:
-            write(self._name, {**self._result, "rounds": self._rounds})
+            write(self._name, {**self._result, "rounds": self.rounds})
+        if self._name and is_last:
             print(f"Stored: {os.path.relpath(path_of(self._name))}", file=sys.stderr)
 
 
