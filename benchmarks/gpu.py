@@ -568,9 +568,7 @@ def parse_arguments():
 def main():
     """Runs the parts; returns the exit code."""
     global end
-    arguments = parse_arguments()
-    if arguments.minutes:
-        end = time.time() + 60 * arguments.minutes
+    arguments, began = parse_arguments(), time.time()
     recorder = results.Recorder(arguments.results, UNITS, [arguments.peer_python],
                                 continues=bool(arguments.minutes))
     found = in_process(gpu_steps.devices, environment={})
@@ -581,6 +579,8 @@ def main():
         print("No GPU was found: all parts measure a tiny model on the CPU. The figures say nothing about "
               f"GPUs. {found['problem'] or ''}".strip())
     is_short = bool(arguments.minutes)
+    if is_short:
+        end = began + 60 * arguments.minutes
     arguments.parts = arguments.parts or (SHORT_PARTS if is_short else PARTS)
     defaults = {"models": (["base", "large"], ["tiny"]),
                 "lengths": ([128, 384] if is_short else [128, 384, 512], [32]),
