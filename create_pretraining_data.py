@@ -20,7 +20,7 @@ from bertlib.commands import common_flags, launch
 
 from absl import flags, logging
 
-from bertlib.data import corpus, example_encoding, record_files
+from bertlib.data import corpus, example_encoding, tfrecord_files
 from bertlib.runs import checks, entries, model_config, vocabularies
 from bertlib.system import files
 from bertlib.tasks import shared_flags
@@ -250,7 +250,7 @@ def truncate_seq_pair(tokens_a, tokens_b, max_num_tokens, rng):
 
 
 # Published names of two functions that return a `tf.train.Feature`.
-create_int_feature, create_float_feature = record_files.int_feature, record_files.float_feature
+create_int_feature, create_float_feature = tfrecord_files.int_feature, tfrecord_files.float_feature
 
 
 def write_instance_to_example_files(instances, tokenizer, max_seq_length, max_predictions_per_seq,
@@ -286,7 +286,7 @@ def write_instance_to_example_files(instances, tokenizer, max_seq_length, max_pr
 
     with contextlib.ExitStack() as stack:
         partial = [stack.enter_context(files.atomic_replacement(path)) for path in output_files]
-        writers = [stack.enter_context(record_files.open_writer(path)) for path in partial]
+        writers = [stack.enter_context(tfrecord_files.open_writer(path)) for path in partial]
         for index, (instance, writer) in enumerate(zip(instances, itertools.cycle(writers))):
             if index < pretraining_data.LOGGED_INSTANCES:
                 logging.info("Instance %d:\n%s", index, instance)

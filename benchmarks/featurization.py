@@ -25,8 +25,8 @@ import results
 
 from bertlib.runs import model_config
 from bertlib.tasks.classification import classifier_data
+from bertlib.tasks.classification.classification_target import SingleLabel
 from bertlib.tasks.classification.classifier_features import FeatureRecords
-from bertlib.tasks.classification.text_targets import SingleLabel
 import tokenization
 
 LABELS = ["0", "1"]

@@ -37,7 +37,7 @@ import numpy as np
 import results
 import tensorflow.compat.v1 as tf
 
-from bertlib.data import record_files
+from bertlib.data import tfrecord_files
 from bertlib.estimator import estimator
 from bertlib.estimator.step_config import StepConfig
 from bertlib.graph import kernel_choice
@@ -82,7 +82,7 @@ def write_records(path, lengths, longest, predictions):
                 "masked_lm_ids": random.randint(1000, VOCABULARY, predictions) * real,
                 "masked_lm_weights": real.astype(np.float32), "next_sentence_labels": [random.randint(2)]}
 
-    record_files.write_records(path, pretraining_data.feature_fields(longest, predictions),
+    tfrecord_files.write_records(path, pretraining_data.feature_fields(longest, predictions),
                                map(record, lengths))
 
 

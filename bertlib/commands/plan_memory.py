@@ -42,7 +42,7 @@ from bertlib.runs.input_paths import refuse_directory
 from bertlib.system import files, gpu_cards, terminal
 from bertlib.tasks import head, shared_flags, starting_weights, training_plan
 from bertlib.tasks.choice import choice_target
-from bertlib.tasks.classification import text_targets
+from bertlib.tasks.classification import classification_target
 from bertlib.tasks.squad import squad_target
 from bertlib.tasks.tagging import tagging_target
 import modeling
@@ -54,7 +54,7 @@ MODELS = {
 }
 MODELS |= {f"{size}-cased": dict(MODELS[size], vocab_size=28996) for size in ("base", "large")}
 # {value of --task: its target}. The numbers of outputs are those of MRPC, CoNLL-2003 and SWAG.
-TASKS = {"classifier": text_targets.SingleLabel(["0", "1"]), "ner": tagging_target.Tags([""] * 9),
+TASKS = {"classifier": classification_target.SingleLabel(["0", "1"]), "ner": tagging_target.Tags([""] * 9),
          "squad": squad_target.Spans(), "swag": choice_target.Endings(4)}
 TAKES_PATHS = True  # the training command
 

@@ -5,8 +5,8 @@ predictions.
   texts), `labelled_rows` (texts and labels), `row_fields`, `label_lists`, `label_map`, `text_keys`; `corpus`
   for plain text
 - Which lines are bad, and which texts are unusual? `faults`, `unknown_tokens`
-- How do examples become batches? `example_encoding`, `record_files`, `record_manifests`, `features_cache`,
-  `batches` (the size of a batch and its micro-batches), `input_pipeline`
+- How do examples become batches? `example_encoding`, `tfrecord_files`, `tfrecord_manifests`,
+  `features_cache`, `batches` (the size of a batch and its micro-batches), `input_pipeline`
 - What is a table of predictions? `prediction_rows`, `prediction_files` (writes it), `prediction_tables`
   (reads it, and computes its metrics)
 """

@@ -1,10 +1,9 @@
 """Input pipeline: reads examples from TFRecord files or arrays, shuffles and trims them, and batches them.
 
-A field is declared once (`Field`). The writer (`record_files`) and the parser use this declaration. Training
-batches are a pure function of (seed, step): step s uses the examples s·B to (s+1)·B − 1 of an endless stream.
-Each epoch e of the stream is a permutation of the examples that depends only on (seed, e). For this reason, a
-resumed run needs no saved state of the iterator.
-"""
+A field is declared once (`Field`). The writer (`tfrecord_files`) and the parser use this declaration.
+Training batches are a pure function of (seed, step): step s uses the examples s·B to (s+1)·B − 1 of an
+endless stream. Each epoch e of the stream is a permutation of the examples that depends only on (seed, e).
+For this reason, a resumed run needs no saved state of the iterator. """
 
 import bisect
 import collections
@@ -15,7 +14,7 @@ import functools
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.data import record_files
+from bertlib.data import tfrecord_files
 from bertlib.data.batches import EXAMPLE_INDEX, LENGTH_STEP, Batch, restore_file_order  # noqa: F401  a public name
 from bertlib.data.example_encoding import Field  # noqa: F401  a public name of this module
 from bertlib.graph import collectives, graph_keys, randomness, tensorflow_internals
@@ -73,7 +72,7 @@ class RecordFiles:
         # batch uses.
         unbounded = [field._replace(bounds=None) for field in fields]
         for start in self._starts[:-1].tolist():
-            problem = record_files.find_problem(self.read([start])[0], unbounded)
+            problem = tfrecord_files.find_problem(self.read([start])[0], unbounded)
             if problem:
                 raise ValueError(f"{self._describe_position(start)}: {problem}. The file may have been "
                                  "written with another sequence length, or for another task: pass the length "
@@ -137,10 +136,10 @@ class RecordFiles:
         records is bad."""
         for index in np.unique(np.concatenate([[], *list(self._suspects)])).astype(np.int64).tolist():
             record = self.read([index])[0]
-            problem = record_files.find_problem(record, self._fields)
+            problem = tfrecord_files.find_problem(record, self._fields)
             remedy = "Write the file again, or leave the record out."
             if not problem and self._position_fields:
-                problem = record_files.find_trimming_problem(record, self._mask_name, self._position_fields)
+                problem = tfrecord_files.find_trimming_problem(record, self._mask_name, self._position_fields)
                 remedy = ("Such a record cannot be trimmed. Write the file again, leave the record out, or "
                           "pass --trim_padding=false.")
             if problem:

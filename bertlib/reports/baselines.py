@@ -28,7 +28,7 @@ def compare(target, official, labels, outputs, answers):
     """Returns metrics that show how good an evaluation is.
 
     Args:
-      target: see `text_targets`.
+      target: see `classification_target`.
       official: names of the metrics that get an interval.
       labels, outputs: arrays with a row for each example: its `label_ids`, and the outputs of the head.
       answers: {name of a baseline: its answers, an array like `labels`}. A further baseline has the same
@@ -67,7 +67,7 @@ def bag_of_words(settings, target, train, splits):
 
     Args:
       settings: a `Settings`.
-      target: see `text_targets`.
+      target: see `classification_target`.
       train: list of `InputExample`; None if the run reads no training examples.
       splits: {split: list of `InputExample`}.
     """

@@ -59,33 +59,33 @@ def _classification_flags():
     return classification_flags
 
 
-def _text_answers():
-    from bertlib.tasks.classification import text_answers
-    return text_answers
+def _classification_answers():
+    from bertlib.tasks.classification import classification_answers
+    return classification_answers
 
 
-def _text_targets():
-    from bertlib.tasks.classification import text_targets
-    return text_targets
+def _classification_target():
+    from bertlib.tasks.classification import classification_target
+    return classification_target
 
 
 registry.TARGETS.update({
     "questions": lambda: _squad_target().Spans(),
     "multiple_choice": lambda: _choice_target().Endings(),
     "tagging": lambda: _tagging_target().Tags(),
-    "multilabel": lambda: _text_targets().MultiLabel(),
-    "regression": lambda: _text_targets().Score(),
-    "classification": lambda: _text_targets().SingleLabel(),
+    "multilabel": lambda: _classification_target().MultiLabel(),
+    "regression": lambda: _classification_target().Score(),
+    "classification": lambda: _classification_target().SingleLabel(),
     "pre-training": lambda: _pretraining_target().MaskedTokens()})
 registry.ANSWERS.update({
-    "classification": lambda: _text_answers().ChosenLabel,
-    "regression": lambda: _text_answers().PredictedScore,
-    "multilabel": lambda: _text_answers().ChosenLabels,
+    "classification": lambda: _classification_answers().ChosenLabel,
+    "regression": lambda: _classification_answers().PredictedScore,
+    "multilabel": lambda: _classification_answers().ChosenLabels,
     "tagging": lambda: _tagging_target().TaggedText,
     "questions": lambda: _squad_target().SquadQuestions,
     "multiple_choice": lambda: _choice_target().ChosenEnding,
     "masked_words": lambda: _pretraining_target().MaskedWords,
-    "vectors": lambda: _text_answers().TextVector})
+    "vectors": lambda: _classification_answers().TextVector})
 registry.COMMANDS.update({
     "run_classifier": lambda: _classification_flags().RUN_CLASSIFIER,
     "run_classifier_with_tfhub": lambda: _classification_flags().RUN_CLASSIFIER_WITH_TFHUB,

@@ -11,7 +11,7 @@ this module encodes the messages byte by byte. Only these fields are needed:
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.data import example_encoding, record_files
+from bertlib.data import example_encoding, tfrecord_files
 
 FILE = "tf_serving_warmup_requests"
 # TensorFlow Serving accepts at most this number of warm-up requests.
@@ -60,6 +60,6 @@ def write(path, signatures, requests):
       signatures: {name: `export_model.Signature`}.
       requests: list of (name of a signature, {name of an input: nested lists}).
     """
-    record_files.write_serialized(path, (
+    tfrecord_files.write_serialized(path, (
         prediction_log(name, {key: tf.make_tensor_proto(value, signatures[name].inputs[key].dtype)
                               for key, value in request.items()}) for name, request in requests))

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from sklearn.utils.class_weight import compute_class_weight
 
-from bertlib.tasks.classification import class_weights, text_targets
+from bertlib.tasks.classification import class_weights, classification_target
 
-TARGET = text_targets.SingleLabel(["no", "yes", "a:b"])  # not in sorted order
+TARGET = classification_target.SingleLabel(["no", "yes", "a:b"])  # not in sorted order
 
 
 def settings(weights=None, smoothing=0.0):
@@ -64,7 +64,8 @@ def test_the_head_of_a_training_has_them(given, expected, caplog):
 
 @pytest.mark.parametrize("given, flag", [(dict(weights="balanced"), "--class_weights=balanced"),
                                          (dict(smoothing=0.1), "--label_smoothing=0.1")])
-@pytest.mark.parametrize("target", [text_targets.Score(), text_targets.MultiLabel(["a", "b"])])
+@pytest.mark.parametrize("target", [classification_target.Score(),
+                                    classification_target.MultiLabel(["a", "b"])])
 def test_only_one_label_each_is_weighted(given, flag, target):
     with pytest.raises(ValueError, match=f"^{flag}: this flag is for a classification with one label"):
         class_weights.parse_weights(settings(**given), target)

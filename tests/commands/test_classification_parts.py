@@ -10,9 +10,9 @@ import pytest
 from bertlib.runs.settings import Settings
 from bertlib.tasks import text_windows
 from bertlib.tasks.classification import classification_results
+from bertlib.tasks.classification.classification_target import SingleLabel
 from bertlib.tasks.classification.classification_task import Classification
 from bertlib.tasks.classification.classifier_data import get_processor
-from bertlib.tasks.classification.text_targets import SingleLabel
 
 
 @pytest.mark.parametrize("lengths, said", [

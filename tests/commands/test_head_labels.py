@@ -14,7 +14,7 @@ from bertlib.runs import registry
 from bertlib.runs.settings import Settings
 from bertlib.tasks import head_labels
 from bertlib.tasks.choice import choice_target
-from bertlib.tasks.classification import text_targets
+from bertlib.tasks.classification import classification_target
 from bertlib.tasks.tagging import tagging_target
 
 LABELS, TAGS = tiny.LABELS["mnli"], ["B-X", "I-X", "O"]
@@ -23,8 +23,8 @@ HEAD = {"output_weights": np.arange(48, dtype=np.float32).reshape(3, 16) / 48 - 
 CRF = {"crf/transitions": np.arange(9, dtype=np.float32).reshape(3, 3)}
 SQUAD = {"cls/squad/output_weights": np.zeros((2, 16), np.float32),
          "cls/squad/output_bias": np.zeros(2, np.float32)}
-WANTED = {"classification": text_targets.SingleLabel(LABELS), "tagging": tagging_target.Tags(TAGS),
-          "CRF": tagging_target.Tags(TAGS, True), "regression": text_targets.Score(),
+WANTED = {"classification": classification_target.SingleLabel(LABELS), "tagging": tagging_target.Tags(TAGS),
+          "CRF": tagging_target.Tags(TAGS, True), "regression": classification_target.Score(),
           "multiple choice": choice_target.Endings()}
 
 

@@ -16,7 +16,7 @@ import pytest
 from rows import ROWS
 import tiny
 
-from bertlib.tasks.classification import classification_results, classifier_data, text_targets
+from bertlib.tasks.classification import classification_results, classification_target, classifier_data
 
 TRICKY = ['he said "no", twice', "two\nlines", "carriage\rreturn", "=cmd|' /C calc'!A0", "-3.5", "@x, y",
           " a ", "tab\tbird"]
@@ -34,7 +34,7 @@ def test_rows_of_a_processor_that_changes_its_examples(tmp_path):
     mine = types.SimpleNamespace(guid="mine-1", text_a="a", text_b=None, label="1")
     predictions = [{"probabilities": np.float32([0.75, 0.25])}] * 3
     rows = list(classification_results.PredictedRows(
-        [last, mine, first], predictions, text_targets.create_target(["0", "1"]), [7, 8, 9],
+        [last, mine, first], predictions, classification_target.create_target(["0", "1"]), [7, 8, 9],
         np.float32([0.5] * 3)))
     assert [row.line for row in rows] == [6, None, 2] and [row.length for row in rows] == [7, 8, 9]
     lines = (tmp_path / "dev.tsv").read_text().splitlines()

@@ -13,7 +13,7 @@ from scripts import ROOT
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.data import input_pipeline, record_files
+from bertlib.data import input_pipeline, tfrecord_files
 from bertlib.estimator import estimator
 from bertlib.estimator.step_config import StepConfig
 from bertlib.tasks.pretraining import pretraining_data, pretraining_stream
@@ -122,7 +122,7 @@ def test_shards_are_read_as_one_file_in_the_same_order_by_any_number_of_threads(
     ends = np.cumsum([0, *SHARDS, len(instances)])
     shards = [str(tmp_path / f"part-{index}.tfrecord") for index in range(len(SHARDS) + 1)]
     for path, start, end in zip(shards, ends, ends[1:]):
-        record_files.write_records(path, FIELDS, instances[start:end])
+        tfrecord_files.write_records(path, FIELDS, instances[start:end])
     expected = first_batches([records], is_training, step, None)
     found = first_batches(shards, is_training, step, threads=4)
     for batch, other in zip(found, expected, strict=True):
@@ -198,7 +198,7 @@ def test_without_padding_micro_batches_make_the_same_update(records, tmp_path):
 
 def test_records_that_cannot_be_trimmed_are_refused(untrained, instances):
     hole = {**instances[0], "input_mask": [1, 0, *[1] * (LENGTH - 2)]}
-    record_files.write_records(str(untrained.directory / "hole"), FIELDS, [instances[0], hole])
+    tfrecord_files.write_records(str(untrained.directory / "hole"), FIELDS, [instances[0], hole])
     untrained.train(input_file="hole").assert_refused(
         "error: --input_file: hole, record 1 (from 0): input_mask has padding before a real token. "
         "Such a record cannot be trimmed. Write the file again, or pass --trim_padding=false.")
@@ -212,7 +212,7 @@ def test_records_that_cannot_be_trimmed_are_refused(untrained, instances):
      "are real tokens")])
 def test_a_record_that_cannot_be_trimmed_is_named_when_it_is_read(instances, tmp_path, changes, complaint):
     path = str(tmp_path / "records")
-    record_files.write_records(path, FIELDS, [*instances[:2], {**instances[0], **changes}])
+    tfrecord_files.write_records(path, FIELDS, [*instances[:2], {**instances[0], **changes}])
 
     def read(**arguments):
         with tf.Graph().as_default() as graph, input_pipeline.translate_record_errors(graph):
@@ -260,7 +260,7 @@ def test_records_of_the_sample_with_other_settings_are_refused(run_script, tmp_p
 def test_what_cannot_be_is_refused_before_anything_is_written(untrained, changes, complaint):
     (untrained.directory / "text.txt").write_text("no records at all, only some text\n")
     (untrained.directory / "empty").touch()
-    record_files.write_serialized(str(untrained.directory / "strange"), [b"\xff\xff"])
+    tfrecord_files.write_serialized(str(untrained.directory / "strange"), [b"\xff\xff"])
     write_json(untrained.directory / "small.json", {**tiny.CONFIG, "vocab_size": 20})
     refused = untrained.train(**changes)
     refused.assert_refused()
@@ -270,7 +270,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(untrained, changes
 def test_a_record_that_cannot_be_used_is_named_when_it_is_read(copy, instances):
     """The record comes after the records that are checked before the start."""
     spoilt = {**instances[0], "masked_lm_weights": [float("nan"), *[0.0] * (PREDICTIONS - 1)]}
-    record_files.write_records(str(copy.directory / "records"), FIELDS, [*instances[:1] * 101, spoilt])
+    tfrecord_files.write_records(str(copy.directory / "records"), FIELDS, [*instances[:1] * 101, spoilt])
     copy.train(eval_file="records", do_train=False, do_lower_case=None).assert_refused(
         "error: records, record 101 (from 0): masked_lm_weights has nan at place 0 (from 0); it must be "
         "finite and at least 0. Write the file again, or leave the record out.\n")

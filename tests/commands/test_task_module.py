@@ -13,7 +13,12 @@ import pytest
 import tiny
 
 from bertlib.runs.settings import Settings
-from bertlib.tasks.classification import classification_run, classification_task, classifier_data, task_module
+from bertlib.tasks.classification import (
+    classification_processor,
+    classification_task,
+    classifier_data,
+    task_module,
+)
 
 PAGE = ROOT / "docs" / "howto" / "own_task.md"
 WORDS = {"good": "cat", "bad": "dog"}
@@ -215,8 +220,8 @@ def find(tmp_path, monkeypatch):
 def read(find, text, **flags):
     """Returns (task, examples, whether the test set has labels)."""
     task = find(text, **flags)
-    examples, has_labels = classification_run.read_examples(task.settings, task.processor, task.target)
-    return task, classification_run.draw_examples(task.settings, examples, task.target), has_labels
+    examples, has_labels = classification_processor.read_examples(task.settings, task.processor, task.target)
+    return task, classification_processor.draw_examples(task.settings, examples, task.target), has_labels
 
 
 @pytest.mark.parametrize("text, said", [

@@ -12,7 +12,7 @@ from outputs import record
 import pytest
 import tiny
 
-from bertlib.data import record_manifests
+from bertlib.data import tfrecord_manifests
 from bertlib.runs import trained_model, vocabularies
 from bertlib.runs.settings import Settings
 from bertlib.tasks.pretraining import pretraining_records
@@ -107,8 +107,8 @@ def test_a_warning_names_the_records_without_a_manifest(untrained, caplog):
     paths = [f"{untrained.directory}/{name}" for name in ("train.tfrecord", *"cdefg")]
     for path in paths[1:]:
         shutil.copy(paths[0], path)
-    assert record_manifests.read(paths[1:3]) == [] and not caplog.messages
-    (found, _), = record_manifests.read(paths)
+    assert tfrecord_manifests.read(paths[1:3]) == [] and not caplog.messages
+    (found, _), = tfrecord_manifests.read(paths)
     assert caplog.messages == [
         f"No manifest describes {', '.join(paths[1:4])} and 2 more files, so the vocabulary of these records "
         f"is not checked. Make sure that it is the vocabulary of the other records, see {found}."]

@@ -17,7 +17,7 @@ from bertlib.runs.input_paths import require_file
 from bertlib.system import files
 from bertlib.tasks import results, split_data
 from bertlib.tasks.classification import classifier_features
-from bertlib.tasks.classification.text_targets import SingleLabel
+from bertlib.tasks.classification.classification_target import SingleLabel
 from bertlib.tasks.task import Task
 
 COLUMNS = ["text_a", "text_b", "label"]

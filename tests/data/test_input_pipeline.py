@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from bertlib.data import example_encoding, input_pipeline, record_files
+from bertlib.data import example_encoding, input_pipeline, tfrecord_files
 from bertlib.data.batches import EXAMPLE_INDEX, Batch, restore_file_order
 from bertlib.data.input_pipeline import Field
 from bertlib.estimator import estimator, run_config
@@ -75,11 +75,11 @@ def test_a_file_in_the_published_layout_is_read(path):
 def test_a_file_that_changes_is_refused(tmp_path):
     paths = [str(tmp_path / name) for name in "ab"]
     for path in paths:
-        record_files.write_records(path, FIELDS, make_rows(2))
+        tfrecord_files.write_records(path, FIELDS, make_rows(2))
     records = input_pipeline.RecordFiles(paths, FIELDS)
     assert len(set(records.read([0, 1, 2, 3]))) == 2
     for path in paths:
-        record_files.write_records(path, FIELDS, make_rows(1))
+        tfrecord_files.write_records(path, FIELDS, make_rows(1))
     with pytest.raises(ValueError, match="/a was changed while it was in use. Start this command again"):
         records.read([0, 1, 2, 3])
 
@@ -98,7 +98,7 @@ def test_a_file_without_records_is_refused(path):
     for content, message in ((b"", "is empty"), (b"Quality\t#1 ID\t#2 ID\n" * 20, "at record 0 (byte 0 ")):
         pathlib.Path(path).write_bytes(content)
         assert message in refusal(path)
-    record_files.write_serialized(path, [b"\xff\xff no protocol buffer"])
+    tfrecord_files.write_serialized(path, [b"\xff\xff no protocol buffer"])
     assert "not a tf.train.Example" in refusal(path)
 
 
@@ -108,13 +108,13 @@ def test_a_file_without_records_is_refused(path):
                                         "written with another sequence length"),
     (Field("weights", "int64", (2,)), "weights has 0 int64 values")])
 def test_other_features_are_refused(path, field, message):
-    record_files.write_records(path, FIELDS, make_rows(1))
+    tfrecord_files.write_records(path, FIELDS, make_rows(1))
     assert message in refusal(path, [field])
 
 
 @pytest.mark.parametrize("left", [1, 10, 12, 40, -5, -1])
 def test_a_truncated_file_is_refused_with_the_place(path, left):
-    record_files.write_records(path, FIELDS, make_rows(3))
+    tfrecord_files.write_records(path, FIELDS, make_rows(3))
     data = pathlib.Path(path).read_bytes()
     record = len(data) // 3
     size = 2 * record + left % record  # bytes that are left: two records and a part of the last one
@@ -126,7 +126,7 @@ def test_a_truncated_file_is_refused_with_the_place(path, left):
 
 @pytest.mark.parametrize("where", [0, 9, 40], ids=["length", "checksum of the length", "data"])
 def test_a_flipped_bit_is_found_and_its_record_named(path, where):
-    record_files.write_records(path, FIELDS, make_rows(3))
+    tfrecord_files.write_records(path, FIELDS, make_rows(3))
     data = bytearray(pathlib.Path(path).read_bytes())
     data[len(data) // 3 + where] ^= 1
     pathlib.Path(path).write_bytes(data)
@@ -164,8 +164,8 @@ def with_fault(change, where=7, count=10):
 @pytest.mark.parametrize("change, message", FAULTS.values(), ids=FAULTS)
 @pytest.mark.parametrize("is_training", [True, False])
 def test_a_value_out_of_bounds_is_located(path, change, message, is_training):
-    record_files.write_records(path, FIELDS, make_rows(3))
-    record_files.write_records(path + "2", FIELDS, with_fault(change))
+    tfrecord_files.write_records(path, FIELDS, make_rows(3))
+    tfrecord_files.write_records(path + "2", FIELDS, with_fault(change))
     dataset = input_pipeline.record_dataset([path, path + "2"], BOUNDED, Batch(2) if is_training else 2,
                                             num_threads=2)
     with pytest.raises(ValueError) as error, input_pipeline.translate_record_errors():
@@ -179,7 +179,7 @@ def test_a_value_out_of_bounds_is_located(path, change, message, is_training):
     (FIELDS[:1], {}, "it has no feature label_ids"), (None, b"\xff\xff none", "it is not a tf.train")])
 def test_a_record_that_is_made_otherwise_than_the_first_is_located(path, fields, values, message):
     last = example_encoding.encode_example(fields, {**make_rows(1)[0], **values}) if fields else values
-    record_files.write_serialized(
+    tfrecord_files.write_serialized(
         path, [*(example_encoding.encode_example(FIELDS, row) for row in make_rows(3)), last])
     dataset = input_pipeline.record_dataset(path, BOUNDED, 2)
     with pytest.raises(ValueError) as error, input_pipeline.translate_record_errors():
@@ -188,7 +188,7 @@ def test_a_record_that_is_made_otherwise_than_the_first_is_located(path, fields,
 
 
 def test_an_error_that_is_not_a_records_fault_stays(path):
-    record_files.write_records(path, FIELDS, make_rows(3))
+    tfrecord_files.write_records(path, FIELDS, make_rows(3))
     dataset = input_pipeline.record_dataset(path, BOUNDED, 3)
     with (pytest.raises(tf.errors.InvalidArgumentError, match="mine"),
           input_pipeline.translate_record_errors()):
@@ -218,7 +218,7 @@ def make_dataset(request, path):
     def make(count, *arguments, **options):
         if request.param == "arrays":
             return input_pipeline.array_dataset(make_arrays(count), *arguments, **options)
-        record_files.write_records(path, FIELDS, make_rows(count))
+        tfrecord_files.write_records(path, FIELDS, make_rows(count))
         return input_pipeline.record_dataset(path, FIELDS, *arguments, **options)
     return make
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as some
 import model_directories
 import pytest
 
-from bertlib.data import features_cache, record_files, record_manifests
+from bertlib.data import features_cache, tfrecord_files, tfrecord_manifests
 from bertlib.runs import record_format
 from bertlib.system import fingerprints
 
@@ -75,7 +75,7 @@ def test_a_damaged_manifest_of_records_is_one_sentence(directory, content, size)
     path = directory / "a.tfrecord.manifest.json"
 
     def read():
-        found = record_manifests.read([str(directory / "a.tfrecord")])
+        found = tfrecord_manifests.read([str(directory / "a.tfrecord")])
         if not found:  # the damaged manifest names no such file
             assert "a.tfrecord" not in json.loads(content)["files"]
             return json.loads(content)
@@ -134,11 +134,11 @@ def test_a_damaged_entry_of_the_features_cache_is_made_again(directory, text, ch
 @given(records=some.lists(some.binary(max_size=40), min_size=1, max_size=4), change=changes)
 def test_changed_records_are_refused_by_name_and_a_cut_file_has_whole_records(directory, records, change):
     path = directory / "b.tfrecord"
-    assert record_files.write_serialized(str(path), records) == len(records)
-    assert list(record_files.read_records(str(path))) == records
+    assert tfrecord_files.write_serialized(str(path), records) == len(records)
+    assert list(tfrecord_files.read_records(str(path))) == records
     damage(path, change)
     try:
-        found = list(record_files.read_records(str(path)))
+        found = list(tfrecord_files.read_records(str(path)))
     except ValueError as error:
         assert str(path) in str(error)
     else:

@@ -20,9 +20,9 @@ from bertlib.graph.tensorflow_internals import control_flow_context
 from bertlib.tasks import head
 from bertlib.tasks.classification import (
     classification_head,
+    classification_target,
     classifier_data,
     feature_extraction,
-    text_targets,
 )
 from bertlib.tasks.pretraining import pretraining_data, pretraining_head
 from bertlib.tasks.squad import squad_data, squad_head
@@ -49,9 +49,9 @@ HEADS = {
     "classifier": (classification_head.Classifier(2), classifier_data.feature_fields),
     "weighted": (classification_head.Classifier(3, [0.5, 1.0, 1.5], 0.1), classifier_data.feature_fields),
     "multilabel": (classification_head.MultilabelClassifier(2), functools.partial(
-        classifier_data.feature_fields, target=text_targets.MultiLabel(["a", "b"]))),
+        classifier_data.feature_fields, target=classification_target.MultiLabel(["a", "b"]))),
     "regression": (classification_head.Regressor(), functools.partial(
-        classifier_data.feature_fields, target=text_targets.Score())),
+        classifier_data.feature_fields, target=classification_target.Score())),
     "squad": (squad_head.Span(), functools.partial(squad_data.feature_fields, is_training=True)),
     "tagger": (tagging_head.Tagger(5), tagging_windows.feature_fields),
     "crf": (tagging_head.Tagger(5, use_crf=True), tagging_windows.feature_fields),

@@ -13,7 +13,7 @@ from sklearn import feature_extraction, linear_model
 from sklearn import metrics as sklearn_metrics
 
 from bertlib.reports import baselines
-from bertlib.tasks.classification import text_targets
+from bertlib.tasks.classification import classification_target
 from run_classifier import InputExample, MrpcProcessor
 
 PERIODS = ["1790_1819", "1850_1879", "1910_1939"]
@@ -68,7 +68,7 @@ def compare(target, train, dev, **settings):
 @pytest.mark.parametrize("read, names", [(read_pairs, ["0", "1"]), (read_addresses, PERIODS)])
 def test_classes(read, names):
     train, dev = read("train"), read("dev")
-    labels, found = compare(text_targets.SingleLabel(names), train, dev)
+    labels, found = compare(classification_target.SingleLabel(names), train, dev)
     predicted = predict_with_scikit_learn(linear_model.LogisticRegression(), train,
                                           [names.index(example.label) for example in train], dev)
     for name, answers in (("words", predicted), ("most_frequent_label",
@@ -82,7 +82,7 @@ def test_classes(read, names):
 
 def test_scores():
     train, dev = read_years("train"), read_years("dev")
-    labels, found = compare(text_targets.Score(), train, dev)
+    labels, found = compare(classification_target.Score(), train, dev)
     predicted = predict_with_scikit_learn(linear_model.Ridge(), train,
                                           [example.label for example in train], dev)
     assert found["words"] == pytest.approx({
@@ -99,7 +99,7 @@ def test_scores():
 def test_several_labels(names):
     train, dev = ([example for example in read_topics(split) if {*example.label} <= {*names}]
                   for split in ("train", "dev"))
-    labels, found = compare(text_targets.MultiLabel(names), train, dev)
+    labels, found = compare(classification_target.MultiLabel(names), train, dev)
     columns = [predict_with_scikit_learn(linear_model.LogisticRegression(), train,
                                          [name in example.label for example in train], dev)
                for name in names]
@@ -112,7 +112,7 @@ def test_several_labels(names):
 
 def test_what_prevents_a_bag_of_words(monkeypatch, caplog):
     """The program ends at its limit, too. A single class cannot be learned."""
-    target, dev = text_targets.SingleLabel(["0", "1"]), read_pairs("dev")
+    target, dev = classification_target.SingleLabel(["0", "1"]), read_pairs("dev")
     caplog.set_level("INFO")
     started = []
     monkeypatch.setattr(baselines, "_run", lambda arguments, run=baselines._run: (
@@ -155,7 +155,7 @@ def test_the_program_ends_with_the_run_even_if_the_run_is_killed(tmp_path):
 def test_intervals():
     """Wilson's interval for the accuracy, the bootstrap for other metrics, and none for many examples."""
     chance = np.random.default_rng(0)
-    target, labels = text_targets.SingleLabel(["0", "1"]), chance.integers(2, size=150)
+    target, labels = classification_target.SingleLabel(["0", "1"]), chance.integers(2, size=150)
     outputs = np.eye(2)[np.where(chance.random(150) < 0.7, labels, 1 - labels)]
     found = baselines.compare(target, ["eval_accuracy", "eval_f1"], labels, outputs, {})["intervals"]
     right = int((outputs.argmax(1) == labels).sum())

@@ -16,7 +16,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.data import record_files
+from bertlib.data import tfrecord_files
 from bertlib.runs import trained_model
 from bertlib.serving import export_text
 from bertlib.tasks import answers, export_model, loaded_model, warmup
@@ -233,7 +233,8 @@ def read_warmup(path):
     The numbers of the fields are those of TensorFlow Serving (tensorflow_serving/apis/prediction_log.proto).
     """
     found = {}
-    for record in record_files.read_records(os.path.join(path, "assets.extra", "tf_serving_warmup_requests")):
+    for record in tfrecord_files.read_records(
+            os.path.join(path, "assets.extra", "tf_serving_warmup_requests")):
         (number, log), = fields(record)
         (first, request), = fields(log)
         (second, specification), *inputs = fields(request)

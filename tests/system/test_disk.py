@@ -18,7 +18,7 @@ from small_models import counting_model, endless
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.data import input_pipeline, record_files
+from bertlib.data import input_pipeline, tfrecord_files
 from bertlib.estimator.estimator import Estimator, RunConfig
 from bertlib.system import files
 
@@ -39,7 +39,7 @@ def largest_file(size):
 
 def write_records(path):
     fields = [input_pipeline.Field("values", "int64", (1000,))]
-    record_files.write_records(path, fields, ({"values": np.full(1000, 2**40)} for _ in range(500)))
+    tfrecord_files.write_records(path, fields, ({"values": np.full(1000, 2**40)} for _ in range(500)))
 
 
 def write_text(path):

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
-from bertlib.tasks.classification import classification_metrics, text_targets
+from bertlib.tasks.classification import classification_metrics, classification_target
 
 NAMES = ["blue", "green", "red"]
 
@@ -37,7 +37,7 @@ def test_metrics_of_classes(classes):
     generator = np.random.RandomState(classes)
     labels = generator.randint(0, classes - 1, 40) + (classes > 2)  # a class has no example
     probabilities = softmax(2 * generator.standard_normal((40, classes)) + np.eye(classes)[labels])
-    target = text_targets.SingleLabel([f"class {index}" for index in range(classes)])
+    target = classification_target.SingleLabel([f"class {index}" for index in range(classes)])
     losses = target.losses(labels, probabilities)
     found = target.metrics(labels, probabilities, losses)
     predicted, every = probabilities.argmax(axis=1), np.arange(classes)
@@ -56,15 +56,15 @@ def test_metrics_of_classes(classes):
 
 def test_a_mean_loss_of_many_examples_is_computed_in_float64():
     labels, losses = np.zeros(10, int), np.float32([1e8, *[1] * 9])
-    target = text_targets.SingleLabel(["no", "yes"])
+    target = classification_target.SingleLabel(["no", "yes"])
     found = target.metrics(labels, np.eye(2, dtype=np.float32)[labels], losses)
     assert found["eval_loss"] == (1e8 + 9) / 10
 
 
 def test_a_probability_of_0_has_a_finite_loss():
     probabilities = np.array([[0, 1]], np.float32)
-    assert 80 < text_targets.SingleLabel("ab").losses(np.array([0]), probabilities)[0] < 100
-    assert 40 < text_targets.MultiLabel("ab").losses(np.array([[1, 1]]), probabilities)[0] < 50
+    assert 80 < classification_target.SingleLabel("ab").losses(np.array([0]), probabilities)[0] < 100
+    assert 40 < classification_target.MultiLabel("ab").losses(np.array([[1, 1]]), probabilities)[0] < 50
 
 
 def test_matthews_of_many_examples_does_not_overflow():
@@ -81,7 +81,7 @@ def test_metrics_of_sets(threshold, ties):
     labels = (generator.random_sample((60, 3)) < (0.5, 0.2, 0.7)).astype(int)
     probabilities = 1 / (1 + np.exp(-labels - generator.standard_normal((60, 3)) + 0.5))
     probabilities = (np.round(probabilities, 1) if ties else probabilities).astype(np.float32)
-    target = text_targets.MultiLabel(NAMES, threshold)
+    target = classification_target.MultiLabel(NAMES, threshold)
     losses = target.losses(labels, probabilities)
     found = target.metrics(labels, probabilities, losses)
     predicted = (probabilities >= np.float32(threshold)).astype(int)
@@ -99,7 +99,7 @@ def test_metrics_of_sets(threshold, ties):
 def test_a_label_that_all_or_no_examples_have_has_no_area_and_f1_is_then_0_for_none():
     labels = np.array([[1, 0, 1], [0, 0, 1]])
     probabilities = np.array([[0.9, 0.2, 0.8], [0.1, 0.3, 0.7]], np.float32)
-    found = text_targets.MultiLabel(NAMES, 0.5).metrics(labels, probabilities, np.ones(2))
+    found = classification_target.MultiLabel(NAMES, 0.5).metrics(labels, probabilities, np.ones(2))
     assert found["eval_auc_blue"] == found["eval_auc"] == 1
     assert np.isnan(found["eval_auc_green"]) and np.isnan(found["eval_auc_red"])
     np.testing.assert_allclose([found["eval_f1_macro"], found["eval_f1_micro"]], [2 / 3, 1])
@@ -126,7 +126,7 @@ def test_metrics_of_scores(ties):
     labels = generator.randint(0, 26, 40) / 5
     scores = (labels + generator.standard_normal(40)).astype(np.float32)
     scores = np.round(scores) if ties else scores
-    target = text_targets.Score()
+    target = classification_target.Score()
     found = {**target.metrics(labels, scores, target.losses(labels, scores)),
              **target.details(labels, scores)}
     decimal = np.array([float(str(score)) for score in scores])
@@ -140,5 +140,5 @@ def test_metrics_of_scores(ties):
 
 @pytest.mark.parametrize("scores, expected", [([0.1] * 5, 0), ([0.1, np.nan, 0.3, 0.4, 0.5], np.nan)])
 def test_correlations_of_constant_and_of_missing_scores(scores, expected):
-    found = text_targets.Score().metrics(np.arange(5.0), np.float32(scores), np.ones(5))
+    found = classification_target.Score().metrics(np.arange(5.0), np.float32(scores), np.ones(5))
     np.testing.assert_equal([found["eval_pearson"], found["eval_spearman"]], [expected] * 2)

@@ -5,9 +5,9 @@ import random
 
 import numpy as np
 
-from bertlib.data import record_files
+from bertlib.data import tfrecord_files
 from bertlib.tasks import text_windows
-from bertlib.tasks.classification import classifier_features, text_targets
+from bertlib.tasks.classification import classification_target, classifier_features
 import tokenization
 
 VOCABULARY = {word: index for index, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefgh"])}
@@ -31,7 +31,7 @@ def test_windows_of_any_pair():
         assert windows == [part[::-1] if longer else part for part in parts]
 
 
-TARGET = text_targets.SingleLabel(["0", "1"])
+TARGET = classification_target.SingleLabel(["0", "1"])
 
 
 def examples_of(texts):
@@ -43,7 +43,7 @@ def test_what_is_stored_and_how_long_the_texts_were():
     texts = ["a b c", "a b c d e f", "h", ""] * 300  # more texts than a worker gets at a time
     conversion = classifier_features.FeatureRecords(
         examples_of(texts), TARGET, 5, tokenization.FullTokenizer(VOCABULARY), 2, doc_stride=2)
-    rows = [record_files.parse_features(record) for record in conversion]
+    rows = [tfrecord_files.parse_features(record) for record in conversion]
     stored = [(list(row["input_ids"].int64_list.value), row["label_ids"].int64_list.value[0]) for row in rows]
     expected = [("a b c", 0), ("a b c", 1), ("c d e", 1), ("e f", 1), ("h", 0), ("", 1)]
     assert stored == [([VOCABULARY[word] for word in ["[CLS]", *text.split(), "[SEP]"]]

@@ -22,8 +22,8 @@ from bertlib.data import example_encoding
 from bertlib.data.example_encoding import Field
 from bertlib.system import files, workers
 from bertlib.tasks.classification import classifier_data
+from bertlib.tasks.classification.classification_target import SingleLabel
 from bertlib.tasks.classification.classifier_features import FeatureRecords
-from bertlib.tasks.classification.text_targets import SingleLabel
 import tokenization
 
 LABELS = ["0", "1"]

@@ -6,7 +6,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.data import input_pipeline, record_files
+from bertlib.data import input_pipeline, tfrecord_files
 from bertlib.estimator.estimator import ModeKeys
 from bertlib.tasks.choice import choice_data, choice_head, choice_target
 import modeling
@@ -84,8 +84,9 @@ def test_each_ending_is_a_sequence(tiny_model, tmp_path):
     path = str(tmp_path / "a.tf_record")
     file = read(tmp_path / "a.csv", HEADER, GOOD[:-1] + "2")
     lengths = choice_data.write_features(file, 16, tokenizer, path)
-    record, = record_files.read_records(path)
-    values = {name: feature.int64_list.value for name, feature in record_files.parse_features(record).items()}
+    record, = tfrecord_files.read_records(path)
+    values = {name: feature.int64_list.value
+              for name, feature in tfrecord_files.parse_features(record).items()}
     first = ["[CLS]", *tokenizer.tokenize("the cat sees a bird ."), "[SEP]"]
     expected = []
     for ending in ("eats the bird .", "finds a house .", "moves a train ."):

@@ -6,7 +6,7 @@ from helpers import error_of, example_reader, write_file
 import pytest
 
 from bertlib.data import columns, labelled_rows, row_fields, text_keys
-from bertlib.tasks.classification import row_examples, text_targets
+from bertlib.tasks.classification import classification_target, row_examples
 
 
 def reader(text=None, label=None, header=None, task_type="classification", **more):
@@ -254,7 +254,7 @@ def test_labels_that_hardly_differ_are_found(labels, groups):
 def test_labels_that_are_probably_scores_are_noticed(labels, count, is_warned, caplog):
     rows = [labelled_rows.Row(line, ("text",), labels[line % len(labels)]) for line in range(count)]
     row_examples.log_labels("train", labelled_rows.ExampleFile("a", rows, True),
-                          text_targets.SingleLabel(labels), True)
+                          classification_target.SingleLabel(labels), True)
     assert ("pass --task_type=regression" in caplog.text) == is_warned
 
 

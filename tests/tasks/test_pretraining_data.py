@@ -18,7 +18,7 @@ import plain_pretraining
 import pytest
 from test_tokenization import released_vocab
 
-from bertlib.data import record_files
+from bertlib.data import tfrecord_files
 from bertlib.data.corpus import find_input_files, make_blocks, merge_surveys, read_documents, survey_file
 from bertlib.tasks.pretraining import pretraining_stream
 from bertlib.tasks.pretraining.pretraining_data import Recipe
@@ -68,9 +68,9 @@ def read(paths, tokenizer, has_pairs=True):
     """Returns the instances of files. `texts` are the parts between the special tokens, without masks."""
     found = []
     for path in paths:
-        for record in record_files.read_records(path):
+        for record in tfrecord_files.read_records(path):
             row = {name: feature.int64_list.value or feature.float_list.value
-                   for name, feature in record_files.parse_features(record).items()}
+                   for name, feature in tfrecord_files.parse_features(record).items()}
             length, count = sum(row["input_mask"]), int(sum(row["masked_lm_weights"]))
             tokens, labels = (tokenizer.convert_ids_to_tokens(ids) for ids in (
                 row["input_ids"][:length], row["masked_lm_ids"][:count]))

@@ -15,7 +15,7 @@ import pytest
 from test_tokenization import released_vocab
 from texts import CASES, texts
 
-from bertlib.data import example_encoding, record_files
+from bertlib.data import example_encoding, tfrecord_files
 from bertlib.tasks.squad import squad_data
 import tokenization
 
@@ -206,7 +206,7 @@ def test_files_are_those_of_protobuf_in_any_number_of_processes(
     assert not path.exists()
     writer.close()
     assert writer.num_features == len(features) > 400
-    for record, feature in zip(record_files.read_records(str(path)), features, strict=True):
+    for record, feature in zip(tfrecord_files.read_records(str(path)), features, strict=True):
         row = {**vars(feature), "unique_ids": feature.unique_id, "start_positions": feature.start_position,
                "end_positions": feature.end_position, "is_impossible": int(feature.is_impossible)}
         assert record == example_encoding.encode_example(squad_data.feature_fields(32, is_training), row)

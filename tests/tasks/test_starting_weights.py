@@ -11,7 +11,7 @@ from bertlib.checkpoints import checkpoint_formats
 from bertlib.runs.settings import Settings
 from bertlib.tasks import starting_weights
 from bertlib.tasks.choice import choice_target
-from bertlib.tasks.classification import text_targets
+from bertlib.tasks.classification import classification_target
 from bertlib.tasks.pretraining import pretraining_target
 from bertlib.tasks.squad import squad_target
 from bertlib.tasks.tagging import tagging_target
@@ -20,8 +20,9 @@ import optimization
 
 POOLER = ["bert/pooler/dense/kernel", "bert/pooler/dense/bias"]
 PUBLISHED_HEAD = ["cls/predictions/transform/dense/kernel", "cls/seq_relationship/output_bias"]
-TARGETS = {"classification": text_targets.SingleLabel(["a", "b"]), "score": text_targets.Score(),
-           "several labels": text_targets.MultiLabel(["a", "b"]), "endings": choice_target.Endings(),
+TARGETS = {"classification": classification_target.SingleLabel(["a", "b"]),
+           "score": classification_target.Score(),
+           "several labels": classification_target.MultiLabel(["a", "b"]), "endings": choice_target.Endings(),
            "SQuAD": squad_target.Spans(), "tags": tagging_target.Tags(["O", "B-X"]),
            "CRF": tagging_target.Tags(["O", "B-X"], True), "pre-training": pretraining_target.MaskedTokens()}
 USES_POOLER = ["classification", "score", "several labels", "endings", "pre-training"]

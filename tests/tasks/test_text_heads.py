@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.estimator import estimator
 from bertlib.tasks import head
-from bertlib.tasks.classification import classification_head, classifier_features, text_targets
+from bertlib.tasks.classification import classification_head, classification_target, classifier_features
 import modeling
 import run_classifier
 
@@ -88,8 +88,9 @@ def test_the_loss_of_scores_is_the_mean_squared_error():
 
 
 @pytest.mark.parametrize("target, labels, expected", [
-    (text_targets.MultiLabel(NAMES), [("red",), (), ("red", "blue")], [[0, 0, 1], [0, 0, 0], [1, 0, 1]]),
-    (text_targets.Score(), [0.0, 2.6, 5.0], np.float32([0.0, 2.6, 5.0]).tolist())])
+    (classification_target.MultiLabel(NAMES), [("red",), (), ("red", "blue")],
+     [[0, 0, 1], [0, 0, 0], [1, 0, 1]]),
+    (classification_target.Score(), [0.0, 2.6, 5.0], np.float32([0.0, 2.6, 5.0]).tolist())])
 def test_labels_are_read_from_files_as_they_were_written(target, labels, expected, tmp_path, graph):
     examples = [classifier_features.InputExample(f"train-{index}", "a b", "c", label)
                 for index, label in enumerate(labels)]
@@ -118,20 +119,20 @@ def test_features_of_an_own_class_need_no_is_real_example(graph):
 
 def test_the_best_of_a_prediction():
     probabilities = np.array([0.25, 0.5, 0.3], np.float32)
-    assert text_targets.create_target(NAMES).row_answer(probabilities)[0] == "green"
-    assert text_targets.MultiLabel(NAMES, 0.3).row_answer(probabilities)[0] == ("green", "red")
-    assert text_targets.MultiLabel(NAMES, 0.6).row_answer(probabilities)[0] == ()
-    assert text_targets.create_target(None).row_answer(np.float32(2.5)) == (2.5, None)
-    target = text_targets.MultiLabel(NAMES)
-    assert text_targets.create_target(target) is target
+    assert classification_target.create_target(NAMES).row_answer(probabilities)[0] == "green"
+    assert classification_target.MultiLabel(NAMES, 0.3).row_answer(probabilities)[0] == ("green", "red")
+    assert classification_target.MultiLabel(NAMES, 0.6).row_answer(probabilities)[0] == ()
+    assert classification_target.create_target(None).row_answer(np.float32(2.5)) == (2.5, None)
+    target = classification_target.MultiLabel(NAMES)
+    assert classification_target.create_target(target) is target
     assert target.encode_label(["red", "red"]) == [0, 0, 1]
-    assert text_targets.create_target(NAMES).default_label == "blue"
+    assert classification_target.create_target(NAMES).default_label == "blue"
 
 
 @pytest.mark.parametrize("target, label, expected", [
-    (text_targets.create_target(NAMES), "pink", "label 'pink' is not one of blue, green, red"),
-    (text_targets.MultiLabel(NAMES), ("red", "pink"), "label 'pink' is not one of blue, green, red"),
-    (text_targets.create_target(None), "pink", "the label 'pink' is not a finite number")])
+    (classification_target.create_target(NAMES), "pink", "label 'pink' is not one of blue, green, red"),
+    (classification_target.MultiLabel(NAMES), ("red", "pink"), "label 'pink' is not one of blue, green, red"),
+    (classification_target.create_target(None), "pink", "the label 'pink' is not a finite number")])
 def test_a_label_that_is_none_of_the_target_is_refused(target, label, expected):
     example = classifier_features.InputExample("train-3", "a", "b", label)
     with pytest.raises(ValueError, match=f"example train-3: {expected}"):

@@ -4,8 +4,8 @@ import types
 
 import pytest
 
+from bertlib.tasks.classification.classification_target import SingleLabel
 from bertlib.tasks.classification.hub_classification import HubClassification
-from bertlib.tasks.classification.text_targets import SingleLabel
 from bertlib.tasks.pretraining.pretraining_task import Pretraining
 from bertlib.tasks.squad.squad_task import QuestionAnswering
 

@@ -8,7 +8,7 @@ for each ending: sent1 as the first text, and sent2 together with the ending as 
 
 import re
 
-from bertlib.data import example_encoding, features_cache, header_rows, labelled_rows, record_files
+from bertlib.data import example_encoding, features_cache, header_rows, labelled_rows, tfrecord_files
 from bertlib.system import files, fingerprints, workers
 from bertlib.tasks import text_windows
 
@@ -102,8 +102,8 @@ def count_endings(file):
 
 
 def feature_fields(seq_length, num_choices=SWAG_CHOICES):
-    """Returns the fields of a stored question. `record_files` writes these fields, and `input_pipeline` reads
-    them.
+    """Returns the fields of a stored question. `tfrecord_files` writes these fields, and `input_pipeline`
+    reads them.
 
     Args:
       seq_length: int, F, number of tokens in a sequence, including padding.
@@ -183,7 +183,7 @@ def write_features(file, max_seq_length, tokenizer, path, num_workers=1, cache=N
                 lengths.append(length)
                 yield record
 
-        record_files.write_serialized(partial, records())
+        tfrecord_files.write_serialized(partial, records())
         return lengths
 
     questions = fingerprints.hash_texts((*row.texts, row.label) for row in file.rows)

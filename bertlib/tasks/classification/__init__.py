@@ -1,9 +1,9 @@
 """Judges whole texts: labels, scores, vectors.
 
 - What is run_classifier.py? `classification_task`, with `classification_flags`, `classification_head`,
-  `text_targets` (one label, a score, any number of labels) and `text_answers`; `hub_classification` for
-  run_classifier_with_tfhub.py
-- Which examples does it read? `classification_run` finds the processor: one of `classifier_data` (GLUE
+  `classification_target` (one label, a score, any number of labels) and `classification_answers`;
+  `hub_classification` for run_classifier_with_tfhub.py
+- Which examples does it read? `classification_processor` finds the processor: one of `classifier_data` (GLUE
   and others), a processor of a `task_module` (the user's code), or `own_data` (the user's files, with
   `row_examples` and `dev_split`). `classifier_features` makes the features. `class_weights` weighs them.
 - What does it compute and write? `classification_metrics`, `classification_results`, `glue_submission_files`

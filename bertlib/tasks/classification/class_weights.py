@@ -4,7 +4,7 @@ import math
 
 from absl import logging
 
-from bertlib.tasks.classification.text_targets import SingleLabel
+from bertlib.tasks.classification.classification_target import SingleLabel
 
 BALANCED = "balanced"
 
@@ -14,7 +14,7 @@ def parse_weights(settings, target):
 
     Args:
       settings: a `Settings`.
-      target: the target of the model, see `text_targets`.
+      target: the target of the model, see `classification_target`.
 
     Returns:
       list of float, the weights in the order of the labels; `BALANCED` for balanced weights; None if the flag
@@ -102,7 +102,7 @@ def loss_options(settings, target, counts):
 
     Args:
       settings: a `Settings`.
-      target: the target of the model, see `text_targets`.
+      target: the target of the model, see `classification_target`.
       counts: {label: number of training examples with this label}. With --doc_stride, the windows of these
         examples are counted.
     """

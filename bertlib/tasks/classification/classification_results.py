@@ -146,7 +146,7 @@ class PredictedRows:
             text_a and text_b, and the line of its row is None.
           predictions: list of {name: array}, the head's predictions. With windows, these are the predictions
             for whole texts, see `text_windows.pooled`.
-          target: see `text_targets`.
+          target: see `classification_target`.
           lengths: list of int, numbers of tokens before truncation.
           losses: list of numbers, the losses; None if the labels of the examples are placeholders.
         """

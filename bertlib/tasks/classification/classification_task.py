@@ -14,7 +14,7 @@ from bertlib.runs import checks, file_names, model_config, registry
 from bertlib.tasks import split_data, task, text_windows
 from bertlib.tasks.classification import (
     class_weights,
-    classification_run,
+    classification_processor,
     classifier_features,
 )
 from bertlib.tasks.classification.classifier_data import XnliProcessor
@@ -29,8 +29,9 @@ class Classification(task.Task):
       processor: the `classifier_data.DataProcessor` that reads the examples, after `resolve`.
       module: the `task_module.Module` of --task_module, after `resolve`; None without this flag.
       own_data: `processor` if it is an `own_data.OwnData`, otherwise None.
-      target: see `text_targets`, after `read`.
-      data: {name of a set: list of `InputExample`}, see `classification_run.read_examples`; after `read`.
+      target: see `classification_target`, after `read`.
+      data: {name of a set: list of `InputExample`}, after `read`; see
+        `classification_processor.read_examples`.
       features: {split: its `classifier_features.FeatureRecords`}, after `read`.
     """
 
@@ -57,14 +58,14 @@ class Classification(task.Task):
         """Finds the processor, and resolves the flags that depend on it. `suffix` is the end of the default
         --output_dir."""
         settings = self.settings
-        classification_run.resolve_task_module(settings)
+        classification_processor.resolve_task_module(settings)
         if settings.task_module:
-            self.processor, self.module = classification_run.load_module(settings, suffix)
-        elif classification_run.uses_own_data(settings):
+            self.processor, self.module = classification_processor.load_module(settings, suffix)
+        elif classification_processor.uses_own_data(settings):
             from bertlib.tasks.classification import own_data
             self.processor = self.own_data = own_data.OwnData(settings, suffix)
         else:
-            self.processor = classification_run.find_known_task(settings, suffix)
+            self.processor = classification_processor.find_known_task(settings, suffix)
         if settings.is_given("xnli_language") and not isinstance(self.processor, XnliProcessor):
             raise ValueError(f"--xnli_language={settings.xnli_language}: this flag is only for the task "
                              "XNLI. Leave the flag out.")
@@ -136,8 +137,9 @@ class Classification(task.Task):
             self.target, self.skipped = own_data.target, own_data.skipped
             self.dialect = next(iter(own_data.dialects.values()))
         target = self.target
-        examples, self._test_has_labels = classification_run.read_examples(settings, self.processor, target)
-        self.data = classification_run.draw_examples(settings, examples, target)
+        examples, self._test_has_labels = classification_processor.read_examples(settings, self.processor,
+                                                                                 target)
+        self.data = classification_processor.draw_examples(settings, examples, target)
         if self.config and any(example.text_b for part in self.data.values() for example in part):
             checks.check_segments(self.config, f"the examples of {settings.task_name} are pairs")
         self.features = {split: classifier_features.FeatureRecords(
@@ -156,7 +158,8 @@ class Classification(task.Task):
         except (NotImplementedError, OSError) as error:
             logging.info("Baseline: the training examples cannot be read: %s", error)
             return []
-        return classification_run.draw_examples(self.settings, {"train": examples}, self.target)["train"]
+        drawn = classification_processor.draw_examples(self.settings, {"train": examples}, self.target)
+        return drawn["train"]
 
     def has_labels(self, split):
         """Returns whether the labels of a split are real. In a test set without labels, each example has the
@@ -259,7 +262,7 @@ class Classification(task.Task):
 
     def arrays(self, split, predictions):
         """Returns (labels, outputs, losses), arrays with a row for each example of a split with labels; see
-        `text_targets`."""
+        `classification_target`."""
         labels = np.array(self.features[split].label_ids)
         outputs = np.array([row[self.target.output] for row in predictions])
         # The predictions contain losses that were computed from the logits. These losses are exact. A loss

@@ -12,10 +12,10 @@ from typing import NamedTuple
 from absl import logging
 import numpy as np
 
-from bertlib.data import example_encoding, record_files
+from bertlib.data import example_encoding, tfrecord_files
 from bertlib.system import files, workers
-from bertlib.tasks.classification import text_targets
-from bertlib.tasks.classification.text_targets import feature_fields
+from bertlib.tasks.classification import classification_target
+from bertlib.tasks.classification.classification_target import feature_fields
 from bertlib.tasks.text_windows import (
     _truncate_seq_pair,  # noqa: F401  a public name of this module
     make_sequences,
@@ -99,7 +99,7 @@ def check_examples(examples, target):
 
     Args:
       examples: list of `InputExample`, or of objects with the same attributes.
-      target: see the module `text_targets`.
+      target: see the module `classification_target`.
 
     Raises:
       ValueError: a text is not a text, or a label is not a label of the task.
@@ -128,7 +128,7 @@ def convert_single_example(ex_index, example, label_list, max_seq_length, tokeni
       ex_index: int, index of the example; the first few examples are logged.
       example: `InputExample` or `PaddingInputExample`.
       label_list: list of str. The id of a label is its index in this list. None for a regression, whose
-        labels are numbers. `label_list` may also be a target, see the module `text_targets`.
+        labels are numbers. `label_list` may also be a target, see the module `classification_target`.
       max_seq_length: int, number of tokens in the features, padding included.
       tokenizer: an object with `tokenize(text)` and `convert_tokens_to_ids(tokens)`.
 
@@ -139,7 +139,7 @@ def convert_single_example(ex_index, example, label_list, max_seq_length, tokeni
       ValueError: the label is not in `label_list`; or the label in a regression is not a number; or
         max_seq_length is too small for the special tokens.
     """
-    return _Converter(text_targets.create_target(label_list), max_seq_length, tokenizer)(
+    return _Converter(classification_target.create_target(label_list), max_seq_length, tokenizer)(
         (ex_index, example))[0]
 
 
@@ -185,7 +185,7 @@ class _Converter:
 def convert_examples_to_features(examples, label_list, max_seq_length, tokenizer):
     """Returns the list of the examples' `InputFeatures`; the arguments are those of
     `convert_single_example`."""
-    target = text_targets.create_target(label_list)
+    target = classification_target.create_target(label_list)
     converted = (convert_single_example(i, example, target, max_seq_length, tokenizer)
                  for i, example in enumerate(examples))
     return list(files.with_progress(converted, len(examples), "Converting example"))
@@ -210,7 +210,7 @@ class FeatureRecords:
 
         Args:
           examples: list of `InputExample` and `PaddingInputExample`.
-          target: see the module `text_targets`.
+          target: see the module `classification_target`.
           max_seq_length, tokenizer: see `convert_single_example`. If the tokenizer's class is not in
             `tokenization.TOKENIZERS`, a single process is used.
           num_workers: number of processes; 0 for one process per core. The results do not depend on this
@@ -277,11 +277,11 @@ class FeatureRecords:
 
     def _write_all(self, path):
         if self._kept is not None:
-            record_files.write_serialized(path, self._kept)
+            tfrecord_files.write_serialized(path, self._kept)
             self._kept = []
         else:
             with contextlib.closing(iter(self)) as records:
-                record_files.write_serialized(path, records)
+                tfrecord_files.write_serialized(path, records)
         return self.windows, self.lengths, self.label_ids
 
 
@@ -308,5 +308,5 @@ def file_based_convert_examples_to_features(examples, label_list, max_seq_length
     Raises:
       see `FeatureRecords.__iter__`.
     """
-    FeatureRecords(examples, text_targets.create_target(label_list), max_seq_length, tokenizer,
+    FeatureRecords(examples, classification_target.create_target(label_list), max_seq_length, tokenizer,
                    num_workers).write(output_file)

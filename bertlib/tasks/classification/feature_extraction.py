@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import resume
-from bertlib.data import corpus, input_pipeline, record_files, tables
+from bertlib.data import corpus, input_pipeline, tables, tfrecord_files
 from bertlib.estimator import estimator
 from bertlib.system import files, shared_work
 from bertlib.tasks import head
@@ -292,7 +292,7 @@ def write_tfrecord(path, rows, layer_indexes):
             example.features.feature["values"].bytes_list.value.append(values.astype("<f2").tobytes())
         return example.SerializeToString(deterministic=True)
 
-    record_files.write_serialized(path, (serialized(*row) for row in rows))
+    tfrecord_files.write_serialized(path, (serialized(*row) for row in rows))
 
 
 # --- The published functions -----------------------------------------------------------------------------

@@ -8,14 +8,14 @@ from bertlib.runs import file_names, recorded_flags, registry
 from bertlib.runs.input_paths import require_file
 from bertlib.system import files
 from bertlib.tasks import head_labels, split_data
-from bertlib.tasks.classification import classification_run, classifier_data, dev_split, row_examples
+from bertlib.tasks.classification import classification_processor, classifier_data, dev_split, row_examples
 
 
 class OwnData(classifier_data.DataProcessor):
     """The processor of the user's own data. Flags name their files, columns and labels.
 
     Attributes:
-      target: the target of the model, see `text_targets`; after `read`.
+      target: the target of the model, see `classification_target`; after `read`.
       dev_rows: the `dev_split.DevRows` if --dev_fraction takes the development set out of the training file;
         after `read`.
       skipped: list of `faults.Fault`, the lines that --skip_bad_lines left out; after `read`.
@@ -41,7 +41,7 @@ class OwnData(classifier_data.DataProcessor):
         self.target = self.dev_rows = None
         _resolve_phases(settings, suffix)
         self._record = settings.evaluated_training and settings.evaluated_training.record
-        recorded_flags.inherit(settings, *classification_run.TASK_TYPES,
+        recorded_flags.inherit(settings, *classification_processor.TASK_TYPES,
                                without=("task_name", "dev_fraction"))
         target = registry.find_target(settings.task_type)
         self.task_type, self.metrics = target.name, tuple(target.metric_names)[:2]
@@ -69,7 +69,7 @@ class OwnData(classifier_data.DataProcessor):
             # The first file is the largest one. Warnings about the others would repeat its warnings.
             row_examples.log_labels(f"{split}, {file.path}", file, self.target,
                                     warns=file is next(iter(self._files.values())))
-        classification_run.refuse_other_file(settings, "train_file", lambda record: (
+        classification_processor.refuse_other_file(settings, "train_file", lambda record: (
             split_data.fingerprint_examples(split_data.draw_examples(
                 settings, "train", self.get_train_examples(None), split_data.row_digest))
             == record["train_data"]))
@@ -220,13 +220,13 @@ def _resolve_phases(settings, suffix):
         raise ValueError("--train_file, --dev_file or --test_file is required with your own data. For a "
                          "known task, pass --task_name instead.")
     settings.task_name = classifier_data.OWN_DATA
-    classification_run.resolve_directory(
+    classification_processor.resolve_directory(
         settings, next(iter(split_data.list_files(settings).values()))[0], suffix)
-    classification_run.turn_on_phases(settings, ["train"] if settings.train_file else [])
+    classification_processor.turn_on_phases(settings, ["train"] if settings.train_file else [])
     dev_split.take_fraction(settings)  # depends on --do_train, and may give the run a development set
     named = {"train": settings.train_file, "dev": settings.dev_file or settings.dev_fraction,
              "test": settings.test_file}
-    classification_run.turn_on_phases(settings, [split for split in ("dev", "test") if named[split]])
+    classification_processor.turn_on_phases(settings, [split for split in ("dev", "test") if named[split]])
     settings.choose_phases()
     if settings.do_train and settings.dev_file and settings.dev_fraction is not None:
         logging.warning("The training continues without the rows in %s, also with --dev_file. To train on "

@@ -26,7 +26,7 @@ import logging
 import os
 import uuid
 
-from bertlib.data import corpus, record_files
+from bertlib.data import corpus, tfrecord_files
 from bertlib.system import files, quiet_tensorflow
 
 # Part of the names of temporary files. The name of a temporary file begins with "<first output file>.beam-".
@@ -184,7 +184,7 @@ class Cluster:
                                         f"documents, and made {len(results)} of {blocks} blocks. Run the "
                                         "command again.")
             for _, path, statistics in sorted(results):
-                yield record_files.read_records(path), statistics
+                yield tfrecord_files.read_records(path), statistics
         finally:
             _remove_temporary_files(output_file)
 
@@ -318,7 +318,7 @@ def _write_block(grouped, make_block, output_file):
     # without these messages.
     quiet_tensorflow.load()
     path = _temporary_path(output_file)
-    with files.translate_disk_errors(output_file), record_files.open_writer(path) as writer:
+    with files.translate_disk_errors(output_file), tfrecord_files.open_writer(path) as writer:
         for record in records:
             writer.write(record)
     return [block, path, dict(statistics)]

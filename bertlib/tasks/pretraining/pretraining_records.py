@@ -5,7 +5,7 @@ import os
 
 from absl import logging
 
-from bertlib.data import corpus, example_encoding, record_files, record_manifests
+from bertlib.data import corpus, example_encoding, tfrecord_files, tfrecord_manifests
 from bertlib.runs import tokenizer_files, vocabularies
 from bertlib.runs.input_paths import sample_path
 from bertlib.system import files, locks, replica_group
@@ -36,12 +36,12 @@ def check_records(settings, flag, paths, config, trims_padding):
                                              config.vocab_size, config.type_vocab_size)
     for path in paths:
         try:
-            records = list(record_files.read_records(path, _CHECKED_RECORDS))
+            records = list(tfrecord_files.read_records(path, _CHECKED_RECORDS))
         except ValueError as error:
             raise ValueError(f"--{flag}: {error}") from error
         for number, record in enumerate(records):
             try:
-                features = record_files.parse_features(record)
+                features = tfrecord_files.parse_features(record)
             except Exception as error:  # different implementations of protobuf raise different errors
                 raise ValueError(f"--{flag}: {path} contains a record that is not a tf.train.Example. Name "
                                  "files that create_pretraining_data.py wrote.") from error
@@ -59,11 +59,11 @@ def check_records(settings, flag, paths, config, trims_padding):
                 raise ValueError(f"--{flag}: {path} contains the token id {largest}, but vocab_size in "
                                  f"{settings.bert_config_file} is {config.vocab_size}. Pass the "
                                  "--bert_config_file of a model with the vocabulary of the records.")
-            problem = record_files.find_problem(record, fields)
+            problem = tfrecord_files.find_problem(record, fields)
             if problem:
                 raise ValueError(f"--{flag}: {path}, record {number} (from 0): {problem}. Write the file "
                                  "again, or remove the record from the file.")
-            problem = trims_padding and record_files.find_trimming_problem(
+            problem = trims_padding and tfrecord_files.find_trimming_problem(
                 record, example_encoding.SEQUENCES[0], pretraining_data.POSITIONS)
             if problem:
                 raise ValueError(f"--{flag}: {path}, record {number} (from 0): {problem}. Such a record "
@@ -129,7 +129,7 @@ def count_evaluated(settings, paths):
     for path in paths:
         if count == limit:
             break
-        count += record_files.count_records(path, limit - count)
+        count += tfrecord_files.count_records(path, limit - count)
     return count
 
 
@@ -154,7 +154,7 @@ def resolve_vocabulary(settings, paths):
       ValueError: the vocabulary of the records, or a setting of their tokenizer, differs from the vocabulary
         in the flags and its files; or the records were made with two different vocabularies.
     """
-    manifests = record_manifests.read(paths)
+    manifests = tfrecord_manifests.read(paths)
     _check_one(manifests)
     flag = vocabularies.given_flag(settings)
     path = flag and getattr(settings, flag)

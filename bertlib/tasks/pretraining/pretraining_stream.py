@@ -17,7 +17,7 @@ import shutil
 from absl import logging
 import numpy as np
 
-from bertlib.data import corpus, example_encoding, record_files, record_manifests, unknown_tokens
+from bertlib.data import corpus, example_encoding, tfrecord_files, tfrecord_manifests, unknown_tokens
 from bertlib.system import files, fingerprints, locks, workers
 from bertlib.tasks.pretraining import pretraining_data
 
@@ -341,7 +341,7 @@ def _write_locked(input_files, output_files, tokenizer, recipe, num_workers, tok
 
 
 def _log(record, tokenizer):
-    features = record_files.parse_features(record)
+    features = tfrecord_files.parse_features(record)
     ids, mask, labels, weights = (
         features[name].int64_list.value or features[name].float_list.value
         for name in ("input_ids", "input_mask", "masked_lm_ids", "masked_lm_weights"))
@@ -390,9 +390,9 @@ class _Output:
             the output depends.
           vocabulary: a dict that is added to the manifest, or None; see `write_training_data`.
         """
-        self._paths, self._partial = paths, list(map(record_manifests.partial_path, paths))
+        self._paths, self._partial = paths, list(map(tfrecord_manifests.partial_path, paths))
         added = {"vocabulary": vocabulary} if vocabulary else {}
-        self._manifest_path = files.path_beside(paths[0], record_manifests.SUFFIX)
+        self._manifest_path = files.path_beside(paths[0], tfrecord_manifests.SUFFIX)
         self._manifest = {**manifest, "files": [os.path.basename(path) for path in paths], "blocks_done": 0,
                           "sizes": [0] * len(paths), "statistics": {}, **added}
         if files.exists(self._manifest_path):
@@ -426,7 +426,7 @@ class _Output:
         """
         with contextlib.suppress(ValueError):
             stored = files.read_json_object(self._manifest_path)
-            if files.has_form(stored, record_manifests.FORM):
+            if files.has_form(stored, tfrecord_manifests.FORM):
                 return stored
         raise ValueError(f"{self._manifest_path} is damaged: it does not have the form of a manifest. "
                          "Remove this file to write all output files again, or name other output files.")
@@ -468,7 +468,7 @@ class _Output:
         """
         total = collections.Counter()
         with files.translate_disk_errors(self._paths[0]), contextlib.ExitStack() as stack:
-            writers = itertools.cycle([stack.enter_context(record_files.open_writer(path))
+            writers = itertools.cycle([stack.enter_context(tfrecord_files.open_writer(path))
                                        for path in self._partial])
             for records, statistics in blocks:
                 total.update(statistics)
@@ -500,7 +500,7 @@ def _append(partial, records):
     try:
         # TensorFlow's writer of records cannot append to a file. So the records are written to a separate
         # file, which is then appended to the partial file.
-        with record_files.open_writer(block) as writer:
+        with tfrecord_files.open_writer(block) as writer:
             for record in records:
                 writer.write(record)
         with open(block, "rb") as source, open(partial, "ab") as target:
@@ -519,8 +519,8 @@ def _block_path(partial):
 def list_written_files(output_files):
     """Returns the paths of the files that `write_training_data` writes: the output files, the file with the
     current block of each of them, and the manifest. Partial files are not in the list."""
-    return [*output_files, *map(_block_path, map(record_manifests.partial_path, output_files)),
-            files.path_beside(output_files[0], record_manifests.SUFFIX)]
+    return [*output_files, *map(_block_path, map(tfrecord_manifests.partial_path, output_files)),
+            files.path_beside(output_files[0], tfrecord_manifests.SUFFIX)]
 
 
 def _has_bytes(path, partial, size, complete):

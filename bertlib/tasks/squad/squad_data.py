@@ -22,7 +22,7 @@ import re
 
 from absl import logging
 
-from bertlib.data import example_encoding, features_cache, record_files
+from bertlib.data import example_encoding, features_cache, tfrecord_files
 from bertlib.system import files, terminal, workers
 import tokenization
 
@@ -646,7 +646,8 @@ class FeatureWriter:
         self.is_training = is_training
         self.num_features = 0
         self._stack = contextlib.ExitStack()
-        self._writer = record_files.open_writer(self._stack.enter_context(files.atomic_replacement(filename)))
+        self._writer = tfrecord_files.open_writer(
+            self._stack.enter_context(files.atomic_replacement(filename)))
 
     def process_feature(self, feature):
         """Writes one window. All windows must have the same length."""
@@ -685,7 +686,7 @@ def file_based_convert_examples_to_features(examples, tokenizer, max_seq_length,
                                            is_training)
 
     def convert(path):
-        return record_files.write_records(path, feature_fields(max_seq_length, is_training), map(
+        return tfrecord_files.write_records(path, feature_fields(max_seq_length, is_training), map(
             _row, generate_features(examples, *arguments, num_workers=num_workers)))
 
     if type(tokenizer) not in tokenization.TOKENIZERS:

@@ -5,7 +5,7 @@ import contextlib
 import itertools
 from typing import NamedTuple
 
-from bertlib.data import example_encoding, features_cache, record_files
+from bertlib.data import example_encoding, features_cache, tfrecord_files
 from bertlib.system import files, workers
 from bertlib.tasks.tagging.tag_schemes import convert_scheme, entity_spans
 import tokenization
@@ -131,7 +131,7 @@ SEQUENCES = (*example_encoding.SEQUENCES, "tag_ids", "tag_mask", "word_mask")
 
 
 def feature_fields(seq_length):
-    """Returns the fields of a stored window. `record_files` writes these fields, and `input_pipeline` reads
+    """Returns the fields of a stored window. `tfrecord_files` writes these fields, and `input_pipeline` reads
     them.
 
     tag_mask is 1 at the tokens whose tags are used in the loss. word_mask is 1 at the first token of each
@@ -161,7 +161,7 @@ def write_windows(windows, max_seq_length, path, cache):
         return {**rows, **example_encoding.model_inputs(window.input_ids, length=max_seq_length)}
 
     def convert(file):
-        return record_files.write_records(file, feature_fields(max_seq_length), map(padded, windows))
+        return tfrecord_files.write_records(file, feature_fields(max_seq_length), map(padded, windows))
 
     features_cache.write(path, cache, [max_seq_length, windows], [], convert)
 

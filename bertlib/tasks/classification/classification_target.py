@@ -341,8 +341,8 @@ class MultiLabel(TextTarget):
 
 
 def feature_fields(seq_length, target=None):
-    """Returns the fields of a stored example. `record_files` writes these fields, and `input_pipeline` reads
-    them.
+    """Returns the fields of a stored example. `tfrecord_files` writes these fields, and `input_pipeline`
+    reads them.
 
     Args:
       seq_length: int, number of tokens in an example.
