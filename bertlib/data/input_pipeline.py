@@ -3,7 +3,8 @@
 A field is declared once (`Field`). The writer (`tfrecord_files`) and the parser use this declaration.
 Training batches are a pure function of (seed, step): step s uses the examples s·B to (s+1)·B − 1 of an
 endless stream. Each epoch e of the stream is a permutation of the examples that depends only on (seed, e).
-For this reason, a resumed run needs no saved state of the iterator. """
+For this reason, a resumed run needs no saved state of the iterator.
+"""
 
 import bisect
 import collections
