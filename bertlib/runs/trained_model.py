@@ -51,7 +51,7 @@ class TrainedModel(NamedTuple):
         return registry.find_target(self.record["task_type"]).with_labels(self.labels, self.setting)
 
     @property
-    def task(self):
+    def task_name(self):
         """The name of the task, such as "mrpc"."""
         return self.record["task"]
 

@@ -74,9 +74,9 @@ class _TrainedTexts(Texts):
 
     @classmethod
     def find_processor(cls, model):
-        if str(model.task).lower() not in classifier_data.PROCESSORS:
+        if str(model.task_name).lower() not in classifier_data.PROCESSORS:
             return None
-        processor = classifier_data.get_processor(model.task)
+        processor = classifier_data.get_processor(model.task_name)
         if processor.language:
             processor.language = model.setting("xnli_language", processor.language)
         return processor
@@ -151,6 +151,6 @@ class TextVector(Texts):
 
 def _read_rows(model, path):
     """Returns the `labelled_rows.ExampleFile` of a file with the user's own data."""
-    if model.task != classifier_data.OWN_DATA:
-        raise ValueError(f"the data files of the task {model.task} have an unknown format.")
+    if model.task_name != classifier_data.OWN_DATA:
+        raise ValueError(f"the data files of the task {model.task_name} have an unknown format.")
     return row_examples.read_as_in_training(model.record, path, model.labels)

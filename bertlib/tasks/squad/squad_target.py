@@ -49,7 +49,7 @@ class SquadQuestions(answers.Answers):
 
     def __init__(self, model):
         super().__init__(model)
-        self._version_2 = str(model.task).endswith("2.0")
+        self._version_2 = str(model.task_name).endswith("2.0")
         self._threshold = _null_threshold(model) if self._version_2 else None
 
     @classmethod
