@@ -39,7 +39,7 @@ case $1 in -c) echo '{"torch": "2.9"}' ;; *) echo '{"wall": 0.5}' ;; esac
     assert result["versions"]["torch"] == "2.9"
     speeds = {(row["program"], row.get("use_xla"), row["precision"]): row["examples_per_second"]
               for row in result["rounds"] if row["part"] == "speed"}
-    assert len(speeds) == 3 and speeds["PyTorch", None, "bf16"] == 8
+    assert len(speeds) == 4 and speeds["PyTorch", None, "bf16"] == 8
     assert {row["head"] for row in result["rounds"] if row["part"] == "losses"} == set(gpu_steps.HEADS)
     for title in ("Losses", "Memory", "Speed", "Ops"):
         assert f"\n## {title}\n" in page
