@@ -73,8 +73,8 @@ def measure(model_dir, recorder):
                 seconds = time.process_time() - start
         predictions = [answer.get("prediction", answer.get("tags")) for answer in answers]
         first = first or predictions
-        row = {"task": model.task_name, **{name: model.setting(name) for name in TRAINING}, "examples": len(gold),
-               "side": side, "quality": quality(predictions, gold), "cpu": seconds,
+        row = {"task": model.task_name, **{name: model.setting(name) for name in TRAINING},
+               "examples": len(gold), "side": side, "quality": quality(predictions, gold), "cpu": seconds,
                "differing": None if isinstance(gold[0], float) else sum(map(operator.ne, predictions, first))}
         recorder.add(**row)
         print(row, flush=True)
