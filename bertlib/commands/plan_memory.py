@@ -28,7 +28,6 @@ from bertlib.data import input_pipeline
 from bertlib.estimator import memory_planner
 from bertlib.estimator.estimator import ModeKeys
 from bertlib.estimator.step_config import (
-    FIELDS,
     GB,
     SURELY_FITS,
     StepConfig,
@@ -281,8 +280,7 @@ def list_steps(settings, lengths):
     modes = modeling.RECOMPUTE if settings.recompute == "all" else [settings.recompute]
     if settings.phase == "prediction":
         modes = ["none"]  # without gradients, nothing is recomputed
-    flags = {name: getattr(settings, name) for name in FIELDS if name in settings}
-    return [StepConfig(**{**flags, "max_seq_length": length, "recompute": mode})
+    return [StepConfig.from_flags(settings, max_seq_length=length, recompute=mode)
             for length in lengths for mode in modes]
 
 

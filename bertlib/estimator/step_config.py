@@ -27,8 +27,8 @@ SURELY_FITS = 0.93
 @dataclasses.dataclass(frozen=True)
 class StepConfig:
     """The configuration of a training step: its batch, its micro-batches, and the way to compute them. The
-    default values are those of the published code. For a command, `bertlib.tasks.training_plan` copies each
-    flag that has the name of an attribute.
+    default values are those of the published code. For a command, `from_flags` copies each flag that has the
+    name of an attribute.
 
     Attributes:
       train_batch_size: number of examples in the effective batch, to which the learning rate refers.
@@ -89,6 +89,13 @@ class StepConfig:
     freeze_layers: int = 0
     freeze_embeddings: bool = False
 
+    @classmethod
+    def from_flags(cls, settings, **others):
+        """Returns a `StepConfig` with the values of the flags that have the name of an attribute. The values
+        in `others` replace them."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        return cls(**{**{name: getattr(settings, name) for name in names if name in settings}, **others})
+
     @property
     def loss_scaling(self):
         """Whether the loss is scaled, so that small gradients do not become 0."""
@@ -100,10 +107,6 @@ class StepConfig:
         return Batch(self.train_batch_size, self.gradient_accumulation_steps, self.num_replicas,
                      is_unequal=self.tokens_per_micro_batch > 0,
                      length_step=LENGTH_STEP_OF_XLA if self.use_xla else LENGTH_STEP)
-
-
-# The names of the attributes of a `StepConfig`. Most of them are names of flags.
-FIELDS = tuple(field.name for field in dataclasses.fields(StepConfig))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -83,7 +83,7 @@ def _prepare(sweep, directory, run):
         # after the last change of its log. So the time of this change is used.
         seconds += max(0.0, os.path.getmtime(log) - before.started)
     directory.store(sweep_runs.Run(run.settings, sweep_runs.RUNNING, seconds=seconds, started=time.time()))
-    flags = [f"--{name}={value}" for name, value in run.settings.items()]
+    flags = child_command.flags(run.settings)
     if sweep.shares_features:
         flags.append(f"--features_cache={directory.features_cache}")
     return [*child_command.command_line(sweep.script), *sweep.arguments, *flags,

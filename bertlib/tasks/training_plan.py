@@ -13,7 +13,6 @@ from bertlib.data import input_pipeline
 from bertlib.estimator import memory_planner, run_config
 from bertlib.estimator.estimator_spec import ModeKeys
 from bertlib.estimator.step_config import (
-    FIELDS,
     GB,
     RECOMPUTE,
     StepConfig,
@@ -112,9 +111,8 @@ def _count_numbers(shapes):
 def _requested_step(settings, trainable):
     """Returns the `StepConfig` that the flags request, the argument `requested` of `step_config.resolve`."""
     group, trims_padding = replica_group.current(), trainable.trims_padding
-    flags = {name: getattr(settings, name) for name in FIELDS if name in settings}
-    return dataclasses.replace(
-        StepConfig(**flags), num_replicas=group.count if group else 1, trim_padding=trims_padding,
+    return StepConfig.from_flags(
+        settings, num_replicas=group.count if group else 1, trim_padding=trims_padding,
         remove_padding=trims_padding and trainable.head.padding_is_removable and not settings.use_xla,
         compile_kernels=_compiles_kernels(settings, trainable.bert_config))
 
