@@ -53,11 +53,11 @@ def main(argv):
     directory = paths[0].rstrip("/") or paths[0]
     output_dir = settings.output_dir or files.path_beside(directory, "-reproduced")
     plan = reproduction.plan(directory, output_dir, settings.until, words[1:])
-    changed = reproduction.describe_changed(plan.changed)
-    if changed and not settings.anyway:
-        raise ValueError("\n".join([*changed, "Restore these files, or pass --anyway to repeat the training "
+    changes = reproduction.describe_changed(plan.changed_files)
+    if changes and not settings.anyway:
+        raise ValueError("\n".join([*changes, "Restore these files, or pass --anyway to repeat the training "
                                     "with the changed files."]))
-    for line in (*changed, *plan.notes):
+    for line in (*changes, *plan.notes):
         logging.warning("%s", line)
     if any(flag.startswith("--task_module=") for flag in plan.flags):
         logging.warning("The training used --task_module. The repetition executes this Python file.")
@@ -72,11 +72,11 @@ def main(argv):
                          f"recorded in {os.path.join(directory, file_names.RECORD)}, or was passed after "
                          "the separator --. If another version of this project made the training, use that "
                          "version.") from error
-    found = run_differences.compare(directory, output_dir, plan.step, plan.results_dir, plan.is_whole)
-    found.update(training=os.path.abspath(directory), repetition=os.path.abspath(output_dir),
-                 command=[plan.command, *plan.flags], changed_files=plan.changed, overrides=plan.overrides,
-                 notes=plan.notes)
-    print(run_differences.to_text(found, [*changed, *plan.notes], plan.overrides))
-    files.write_json(os.path.join(output_dir, file_names.REPRODUCTION), found)
-    if not found["same"]:
+    differences = run_differences.compare(directory, output_dir, plan.step, plan.results_dir, plan.is_whole)
+    differences.update(training=os.path.abspath(directory), repetition=os.path.abspath(output_dir),
+                       command=[plan.command, *plan.flags], changed_files=plan.changed_files,
+                       overrides=plan.overrides, notes=plan.notes)
+    print(run_differences.to_text(differences, [*changes, *plan.notes], plan.overrides))
+    files.write_json(os.path.join(output_dir, file_names.REPRODUCTION), differences)
+    if not differences["same"]:
         sys.exit(DIFFERENT)

@@ -62,7 +62,8 @@ def compare(expected, other, labels=None):
     distances = np.concatenate(distances)
     largest, mean = (float(distances.max()), float(distances.mean())) if distances.size else (0.0, 0.0)
     right = None if labels is None else tuple(
-        sum(answer["label"] == label for answer, label in zip(found, labels)) for found in (expected, other))
+        sum(answer["label"] == label for answer, label in zip(answers, labels))
+        for answers in (expected, other))
     return Differences(len(expected), num_predictions, differing, largest, mean, right)
 
 

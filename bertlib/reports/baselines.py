@@ -41,7 +41,8 @@ def compare(target, official, labels, outputs, answers):
     name, constant = _constant_answer(target, labels)
     answers = {name: np.broadcast_to(constant, labels.shape), **answers}
     functions = target.compare(labels, target.decide(outputs))
-    return {"baselines": {name: _evaluate(target, labels, found) for name, found in answers.items()},
+    return {"baselines": {name: _evaluate(target, labels, prediction)
+                          for name, prediction in answers.items()},
             "intervals": intervals.of_metrics({metric: functions[metric] for metric in official},
                                               len(labels))}
 

@@ -55,14 +55,14 @@ def line_chart(title, series):
         range, such as a negative correlation, is drawn at the edge of the plot area. A series without
         points is left out.
     """
-    drawn = [(name, [(step, 100 * min(max(value, 0), 1)) for step, value in points], points[-1][1])
-             for name, points in series.items() if points]
-    x_ticks = _round_numbers(0, max((points[-1][0] for _, points, _ in drawn), default=1))
+    curves = [(name, [(step, 100 * min(max(value, 0), 1)) for step, value in points], points[-1][1])
+              for name, points in series.items() if points]
+    x_ticks = _round_numbers(0, max((points[-1][0] for _, points, _ in curves), default=1))
     y_ticks = list(range(0, 101, 20))
     parts = _axes(f"{title}, %", "training steps", x_ticks, y_ticks)
-    ends = [_place(points[-1], x_ticks, y_ticks) for _, points, _ in drawn]
+    ends = [_place(points[-1], x_ticks, y_ticks) for _, points, _ in curves]
     heights = _move_apart([y + 4 for _, y in ends])
-    for (name, points, last), color, (x, _), y in zip(drawn, _COLORS, ends, heights):
+    for (name, points, last), color, (x, _), y in zip(curves, _COLORS, ends, heights):
         parts += [_polyline(points, x_ticks, y_ticks, color),
                   _text(round(x + 8, 1), round(y, 1), f"{name}: {100 * last:.1f} %", color=color)]
     return _svg(820, 380, parts)
@@ -86,11 +86,11 @@ def _move_apart(heights):
       heights: list of the wanted vertical positions, one for each line, in pixels. A line moves only as far
         as necessary.
     """
-    moved, limit = list(heights), math.inf
+    positions, limit = list(heights), math.inf
     for index in sorted(range(len(heights)), key=lambda index: -heights[index]):
-        moved[index] = min(heights[index], limit)
-        limit = moved[index] - _LINE_HEIGHT
-    return moved
+        positions[index] = min(heights[index], limit)
+        limit = positions[index] - _LINE_HEIGHT
+    return positions
 
 
 def loss_chart(title, points):
@@ -103,21 +103,21 @@ def loss_chart(title, points):
     """
     size = math.ceil(len(points) / _MAX_POINTS)
     groups = [points[start:start + size] for start in range(0, len(points), size)]
-    drawn = [[sum(column) / len(group) for column in zip(*group)] for group in groups]
-    return curve_chart(title, drawn, "training steps", 0)
+    means = [[sum(column) / len(group) for column in zip(*group)] for group in groups]
+    return curve_chart(title, means, "training steps", 0)
 
 
-def curve_chart(title, points, x_label, *shown):
+def curve_chart(title, points, x_label, *y_values):
     """Returns a chart of a curve as SVG. The y axis begins near the smallest y, and not always at 0.
 
     Args:
       title: str.
       points: list of (x, y), finite numbers; not empty. x is at least 0, and ascending.
       x_label: str, the description of the x axis.
-      *shown: values that the y axis includes even if the curve does not reach them.
+      *y_values: values that the y axis includes even if the curve does not reach them.
     """
     x_ticks = _round_numbers(0, points[-1][0])
-    y_ticks = _round_numbers(*_bounds([*shown, *(y for _, y in points)]))
+    y_ticks = _round_numbers(*_bounds([*y_values, *(y for _, y in points)]))
     return _svg(660, 380, [*_axes(title, x_label, x_ticks, y_ticks),
                            _polyline(points, x_ticks, y_ticks, _COLORS[0])])
 
@@ -145,8 +145,8 @@ def strip_chart(title, rows, x_label):
     for index, (label, values) in enumerate(rows):
         y = 54 + 24 * index
         mean = place(sum(values) / len(values))
-        shown = label if len(label) <= _MAX_LABEL else f"{label[:_MAX_LABEL - 1]}…"
-        parts += [_text(left - 12, y + 5, shown, "end"),
+        text = label if len(label) <= _MAX_LABEL else f"{label[:_MAX_LABEL - 1]}…"
+        parts += [_text(left - 12, y + 5, text, "end"),
                   f'<path d="M{mean},{y - 9}V{y + 9}" stroke="{_COLORS[1]}" stroke-width="3"/>',
                   f'<g fill="{_COLORS[0]}" fill-opacity="0.6">',
                   *(f'<circle cx="{place(value)}" cy="{y}" r="4.5"/>' for value in values), "</g>"]
@@ -164,13 +164,13 @@ def scatter_chart(title, points, x_label):
       x_label: str, the description of the x axis.
     """
     ticks = _round_numbers(*_bounds([value for point in points for value in point]))
-    drawn = points[::math.ceil(len(points) / _MAX_POINTS)]
+    sample = points[::math.ceil(len(points) / _MAX_POINTS)]
     circles = ('<circle cx="{:.1f}" cy="{:.1f}" r="3.5"/>'.format(*_place(point, ticks, ticks))
-               for point in drawn)
+               for point in sample)
     return _svg(660, 380, [
         *_axes(title, x_label, ticks, ticks),
         f'<path d="M{_LEFT},{_BOTTOM}L{_RIGHT},{_TOP}" stroke="{_COLORS[1]}" stroke-dasharray="5 4"/>',
-        f'<g fill="{_COLORS[0]}" fill-opacity="0.5">', *circles, "</g>"]), len(drawn)
+        f'<g fill="{_COLORS[0]}" fill-opacity="0.5">', *circles, "</g>"]), len(sample)
 
 
 def _bounds(values):

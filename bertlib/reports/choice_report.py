@@ -30,18 +30,18 @@ def write_report(path, facts, rows):
             lambda row: _article(row, facts.data_file), _MAX_ERRORS),
         report_sections.length_section(
             "Accuracy by length of the longest sequence", [(row.length, float(row.is_right)) for row in rows],
-            "tokens", "accuracy", counted="questions"),
+            "tokens", "accuracy", noun="questions"),
         functions={"eval_accuracy": lambda chosen: is_right[chosen].mean()})
 
 
 def _endings_section(rows):
     """Returns the section with two counts for each position in the list of endings: how often the ending at
     this position is right, and how often the model chose the ending at this position."""
-    right, chosen = (collections.Counter(getattr(row, name) for row in rows)
-                     for name in ("label", "prediction"))
+    labels, predictions = (collections.Counter(getattr(row, name) for row in rows)
+                           for name in ("label", "prediction"))
     names = list(rows[0].probabilities) if rows else []
     return report_page.section("Endings", report_page.table(
-        ["ending", "right", "chosen"], [[name, right[name], chosen[name]] for name in names]))
+        ["ending", "right", "chosen"], [[name, labels[name], predictions[name]] for name in names]))
 
 
 def _article(row, data_file):

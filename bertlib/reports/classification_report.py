@@ -83,11 +83,11 @@ def _wrong_decisions(row):
       list of (confidence, label, probability of the label, whether the label was predicted). The confidence
       is the probability of a predicted label, and 1 - probability for a label that was not predicted.
     """
-    found = []
+    decisions = []
     for label in sorted({*row.label} ^ {*row.prediction}):
         probability, is_predicted = row.probabilities.get(label, 0.0), label in row.prediction
-        found.append((probability if is_predicted else 1 - probability, label, probability, is_predicted))
-    return sorted(found, key=lambda decision: -decision[0])
+        decisions.append((probability if is_predicted else 1 - probability, label, probability, is_predicted))
+    return sorted(decisions, key=lambda decision: -decision[0])
 
 
 def _f1_note(scores, labels, is_multilabel):
@@ -95,10 +95,10 @@ def _f1_note(scores, labels, is_multilabel):
     labels. With two labels, eval_f1 is the F1 of the second label. With more labels, it is the macro F1."""
     if len(labels) < 3 and not is_multilabel:
         return paragraph(report_page.Html(f"F1 is the F1 of the label {name(labels[-1])}."))
-    missing = sum(not scores[label]["support"] for label in labels)
+    num_absent = sum(not scores[label]["support"] for label in labels)
     text = f"The macro F1 is the mean of the F1 of all {len(labels)} labels."
-    if missing:
-        text += f" In this mean, the F1 of {terminal.counted(missing, 'label')} without examples is 0."
+    if num_absent:
+        text += f" In this mean, the F1 of {terminal.counted(num_absent, 'label')} without examples is 0."
     return paragraph(text)
 
 
@@ -112,12 +112,12 @@ def labels_section(heading, scores, noun, *notes):
       noun: str, the word for a label.
       *notes: `Html`, shown below the table.
     """
-    found = [(label, columns) for label, columns in scores.items() if columns["support"]]
-    if len(found) > report_page.MAX_TABLE_ROWS:
-        found.sort(key=lambda pair: -pair[1]["support"])
+    rows = [(label, columns) for label, columns in scores.items() if columns["support"]]
+    if len(rows) > report_page.MAX_TABLE_ROWS:
+        rows.sort(key=lambda pair: -pair[1]["support"])
     names = [column.replace("f1", "F1") for column in next(iter(scores.values()), ())]
     return section(heading, table([noun, *names], [[name(label), *columns.values()]
-                                                   for label, columns in found]),
+                                                   for label, columns in rows]),
                    paragraph(f"The support is how often the {noun} occurs in the data. Each {noun} that does "
                              "not occur is left out."), *notes)
 
@@ -181,10 +181,10 @@ def _article(heading, index, row, facts):
     """
     place = f"example {index + 1:,}" if row.line is None else f"line {row.line}"
     flags = (facts.record or {}).get("settings", {})
-    known = ",".join(flags.get(flag) or "" for flag in ("text_column", "label_column")).split(",")
-    others = [f"{column:.40}: {value:.80}" for column, value in row.fields.items()
-              if value and column not in known and value not in row.texts]
-    place = "; ".join([place, *others[:_MAX_OTHERS]])
+    model_columns = ",".join(flags.get(flag) or "" for flag in ("text_column", "label_column")).split(",")
+    remarks = [f"{column:.40}: {value:.80}" for column, value in row.fields.items()
+               if value and column not in model_columns and value not in row.texts]
+    place = "; ".join([place, *remarks[:_MAX_OTHERS]])
     texts = "".join(map(report_page.text_block, row.texts))
     return report_page.article("wrong", f"<h3>{heading}</h3>\n{texts}", facts.data_file, place)
 
@@ -196,10 +196,10 @@ def _report_scores(path, facts, rows):
     """Writes the report of a regression."""
     points = [(float(row.label), float(row.prediction)) for row in rows]
     errors = [abs(prediction - label) for label, prediction in points]
-    drawn = [point for point in points if all(map(math.isfinite, point))]
+    finite_points = [point for point in points if all(map(math.isfinite, point))]
     parts = []
-    if drawn:
-        svg, count = charts.scatter_chart("predicted score", drawn, "label")
+    if finite_points:
+        svg, count = charts.scatter_chart("predicted score", finite_points, "label")
         note = "" if count == len(points) else paragraph(
             f"The chart shows {count:,} of {len(points):,} examples, evenly spread over the whole list.")
         parts.append(section("Predictions and labels", note, report_page.chart(svg)))

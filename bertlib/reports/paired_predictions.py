@@ -27,11 +27,11 @@ def find_table(path, name=TABLE):
     if not files.is_directory(path):
         return path
     candidates = [os.path.join(path, f"{name}.{ending}") for ending in prediction_files.FORMATS]
-    found = [candidate for candidate in candidates if files.exists(candidate)]
-    if len(found) > 1:
-        raise ValueError(f"{path} contains {' and '.join(map(os.path.basename, found))}. Name one of these "
+    paths = [candidate for candidate in candidates if files.exists(candidate)]
+    if len(paths) > 1:
+        raise ValueError(f"{path} contains {' and '.join(map(os.path.basename, paths))}. Name one of these "
                          "files instead of the directory.")
-    return found[0] if found else None
+    return paths[0] if paths else None
 
 
 def read_tables(paths):
@@ -50,11 +50,11 @@ def read_tables(paths):
     return [_read_table(path, record or next(filter(None, records))) for path, record in zip(paths, records)]
 
 
-def _read_description(opened):
+def _read_description(training):
     """Returns the description of the model whose tables an `OutputDirectory` contains, or None. It has a part
     of the fields of run.json."""
-    path = opened.join(file_names.EVALUATED)
-    return opened.record or (files.read_json_object(path) if files.exists(path) else None)
+    path = training.join(file_names.EVALUATED)
+    return training.record or (files.read_json_object(path) if files.exists(path) else None)
 
 
 def _read_table(path, record):
@@ -62,9 +62,9 @@ def _read_table(path, record):
     if not rows:
         raise ValueError(f"{path} is not a table of predictions: it has no rows.")
     for number, row in enumerate(rows, 1):
-        if missing := [name for name in ("label", "prediction") if name not in row]:
-            raise ValueError(f"{path} is not a table of predictions: the column {missing[0]!r} is missing in "
-                             f"row {number}.")
+        if absent_columns := [name for name in ("label", "prediction") if name not in row]:
+            raise ValueError(f"{path} is not a table of predictions: the column {absent_columns[0]!r} is "
+                             f"missing in row {number}.")
     if all(row["label"] in ("", None, []) for row in rows):
         raise ValueError(f"{path}: rows without a label cannot be compared. Use a table of an evaluation.")
     labels = record["labels"] and list(map(prediction_files.remove_apostrophe, record["labels"]))
@@ -132,7 +132,7 @@ def check_pairs(first, second):
     if not names:
         raise ValueError(f"{first.path} and {second.path} have no column of texts in common, so their rows "
                          f"cannot be paired. {_FIX}")
-    changed = []
+    label_changes = []
     for number, (one, other) in enumerate(zip(first.rows, second.rows), 1):
         for name in [*names, "label"]:
             values = [_plain(row.get(name), table, name == "label")
@@ -140,18 +140,18 @@ def check_pairs(first, second):
             place = (f"in row {number}, the column {name!r} contains {values[0]!r:.60} in the first file, "
                      f"and {values[1]!r:.60} in the second file.")
             if values[0] != values[1] and name == "label":
-                changed.append(place)
+                label_changes.append(place)
             elif values[0] != values[1]:
                 raise ValueError(f"{first.path} and {second.path} are not predictions for the same examples: "
                                  f"{place} {_FIX}")
     if len(first.rows) != len(second.rows):
         raise ValueError(f"{first.path} has {len(first.rows)} rows, and {second.path} has "
                          f"{len(second.rows)}. {_FIX}")
-    if changed:
+    if label_changes:
         raise ValueError(f"{first.path} and {second.path} have the same texts, but different labels in "
-                         f"{len(changed)} of {len(first.rows)} rows: {changed[0]} If labels were corrected, "
-                         "evaluate the first model on the corrected file, and compare its --results_dir: "
-                         f"{_evaluation_command(first)}")
+                         f"{len(label_changes)} of {len(first.rows)} rows: {label_changes[0]} If labels were "
+                         "corrected, evaluate the first model on the corrected file, and compare its "
+                         f"--results_dir: {_evaluation_command(first)}")
 
 
 def _evaluation_command(table):
@@ -204,15 +204,15 @@ def _check_results(table, scored):
     if not match:
         return
     name = f"{'eval' if match[1] == 'eval' else 'test_eval'}_results{match[2]}"
-    stored = OutputDirectory(os.path.dirname(table.path) or ".").read_results(name) or {}
+    results = OutputDirectory(os.path.dirname(table.path) or ".").read_results(name) or {}
     unit = 1 if table.target.fractions is None else 100  # the scores of SQuAD are already in percent
     for metric, function in scored.metrics.items():
-        expected = stored.get(metric)
+        expected = results.get(metric)
         if not isinstance(expected, int | float) or not math.isfinite(expected):
             continue
-        found = function(np.arange(scored.count)) / unit
-        if abs(found - expected) * unit > 100 * _TOLERANCE:
-            raise ValueError(f"{table.path}: {metric} is {found:.6g} in this table, but {expected:.6g} in "
+        value = function(np.arange(scored.count)) / unit
+        if abs(value - expected) * unit > 100 * _TOLERANCE:
+            raise ValueError(f"{table.path}: {metric} is {value:.6g} in this table, but {expected:.6g} in "
                              f"{name}.json in the same directory. The files belong to different evaluations. "
                              "Evaluate the model again.")
 
@@ -237,10 +237,10 @@ def _choose_metrics(metric, scored, tables_):
                          "predictions.")
     reasons = {name: explain_difference(name, [table.target.describe_metric(name) for table in tables_])
                for name in names}
-    refused = {name: reason for name, reason in reasons.items() if reason}
-    if metric is not None and refused:
-        raise ValueError(f"--metric={metric}: this metric cannot be compared: {', '.join(refused.values())}.")
-    return [name for name in names if name not in refused], refused
+    reasons = {name: reason for name, reason in reasons.items() if reason}
+    if metric is not None and reasons:
+        raise ValueError(f"--metric={metric}: this metric cannot be compared: {', '.join(reasons.values())}.")
+    return [name for name in names if name not in reasons], reasons
 
 
 def compare(paths, metric=None, resamples=9999, seed=0):
@@ -265,7 +265,7 @@ def compare(paths, metric=None, resamples=9999, seed=0):
     scored = [table.target.score_table(table) for table in (first, second)]
     for table, one in zip((first, second), scored):
         _check_results(table, one)
-    names, refused = _choose_metrics(metric, scored[0], (first, second))
+    names, reasons = _choose_metrics(metric, scored[0], (first, second))
     count = scored[0].count
     if count < 2:
         raise ValueError(f"{first.path}: a comparison needs at least 2 {scored[0].unit}.")
@@ -278,4 +278,4 @@ def compare(paths, metric=None, resamples=9999, seed=0):
             name, [function(np.arange(count)) for function in (old, new)], interval))
     test = paired_tests.mcnemar(*(one.is_right for one in scored)) if scored[0].is_right else None
     return {"kind": "predictions", "tables": list(paths), "n": count, "unit": scored[0].unit,
-            "metrics": differences, "refused": refused, "mcnemar": test, "resamples": resamples, "seed": seed}
+            "metrics": differences, "refused": reasons, "mcnemar": test, "resamples": resamples, "seed": seed}

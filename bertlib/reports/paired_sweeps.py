@@ -37,8 +37,8 @@ def compare(directories, metric=None):
     """Compares two sweeps.
 
     Two runs form a pair if they have the same settings, apart from the settings that distinguish the two
-    sweeps (see `_find_compared`). If there are no pairs because the seeds differ, the two groups of runs are
-    compared without pairs.
+    sweeps (see `_find_differences`). If there are no pairs because the seeds differ, the two groups of runs
+    are compared without pairs.
 
     Args:
       directories: the directories of the two sweeps.
@@ -52,27 +52,27 @@ def compare(directories, metric=None):
         or other settings than the seed that have no value in common.
     """
     sweeps = list(map(sweep_directory.SweepDirectory, directories))
-    ended = [sweep.ended_runs() for sweep in sweeps]
-    open_runs = [len(sweep.runs) - len(runs) for sweep, runs in zip(sweeps, ended)]
-    for directory, runs, count in zip(directories, ended, open_runs):
+    ended_runs = [sweep.ended_runs() for sweep in sweeps]
+    open_runs = [len(sweep.runs) - len(runs) for sweep, runs in zip(sweeps, ended_runs)]
+    for directory, runs, count in zip(directories, ended_runs, open_runs):
         if not any(run.is_evaluated for run in runs):
             raise ValueError(f"{directory} has no finished run: {len(runs)} failed or diverged, and {count} "
                              "have not ended. Wait for the sweep, or run its command again.")
-    names = [{name for run in runs for name in run.metrics} for runs in ended]
+    names = [{name for run in runs for name in run.metrics} for runs in ended_runs]
     if metric is None and sweeps[0].metric == sweeps[1].metric:
         metric = sweeps[0].metric
     name = _choose_metric(metric, names, directories)
-    used = [_results(sweep, runs, name) for sweep, runs in zip(sweeps, ended)]
-    _check_same_evaluation(name, [results[0] for results in used])
-    compared = _find_compared(used)
-    keys = list(dict.fromkeys(key for result in sum(used, []) for key in result.varied
-                              if key not in compared))
+    result_lists = [_results(sweep, runs, name) for sweep, runs in zip(sweeps, ended_runs)]
+    _check_same_evaluation(name, [results[0] for results in result_lists])
+    differences = _find_differences(result_lists)
+    keys = list(dict.fromkeys(key for result in sum(result_lists, []) for key in result.varied
+                              if key not in differences))
     groups = [{tuple(map(result.settings.get, keys)): result.value for result in results}
-              for results in used]
+              for results in result_lists]
     common = [key for key in groups[0] if key in groups[1]]
     if not common:
         _refuse_other_settings(directories, groups, keys)
-    is_fraction = _is_fraction(name, sum(used, []))
+    is_fraction = _is_fraction(name, sum(result_lists, []))
     lower = best_weights.is_lower_better(name)
     scale = 100.0 if is_fraction else 1.0
     values = [[scale * group[key] for key in common or group] for group in groups]
@@ -83,8 +83,8 @@ def compare(directories, metric=None):
     test = (paired_tests.compare_pairs if common else paired_tests.compare_groups)(*values)
     return {"kind": "sweeps",
             "tables": [os.path.join(directory, sweep_directory.TABLE) for directory in directories],
-            "is_paired": bool(common), "paired_by": keys, "compared": compared,
-            "runs": list(map(len, ended)), "used_runs": list(map(len, values)), "open_runs": open_runs,
+            "is_paired": bool(common), "paired_by": keys, "compared": differences,
+            "runs": list(map(len, ended_runs)), "used_runs": list(map(len, values)), "open_runs": open_runs,
             "metrics": [paired_tests.compare_values(
                 name, [sum(group) / len(group) for group in values], test.pop("interval"), lower,
                 "points" if is_fraction or _PERCENT.fullmatch(name) else "")], "test": test}
@@ -92,19 +92,19 @@ def compare(directories, metric=None):
 
 def _results(sweep, runs, metric):
     """Returns the list of the `_Result`s of the runs of a `sweep_directory.SweepDirectory`."""
-    found = []
+    results = []
     for run in runs:
         if run.value(metric) is not None:
             output_dir = sweep.output_dir(run)
             record = OutputDirectory(output_dir).record or {}
             inputs = {name: record[field]["fingerprint"][:8] for name, field in _INPUTS.items()
                       if record.get(field)}
-            found.append(_Result(output_dir, record, list(run.settings),
-                                 {**sweep.base, **run.settings, **inputs}, run.value(metric)))
-    if not found:
+            results.append(_Result(output_dir, record, list(run.settings),
+                                   {**sweep.base, **run.settings, **inputs}, run.value(metric)))
+    if not results:
         raise ValueError(f"{sweep.path} has no finished run with the metric {metric}. Continue the sweep, or "
                          "pass another --metric.")
-    return found
+    return results
 
 
 def _is_fraction(name, results):
@@ -151,20 +151,20 @@ def _check_same_evaluation(name, results):
                              "--metric.")
 
 
-def _find_compared(used):
+def _find_differences(sweeps):
     """Returns the settings in which two sweeps differ, as {setting: [value in the first sweep, value in the
     second sweep]}. All runs of the first sweep have the same value of such a setting, and all runs of the
     second sweep have a different value.
 
     Args:
-      used: for each sweep, the list of its `_Result`s.
+      sweeps: for each sweep, the list of its `_Result`s.
     """
-    found = {}
-    for name in sorted({name for result in sum(used, []) for name in result.settings}):
-        first, second = ({result.settings.get(name, _NOT_GIVEN) for result in results} for results in used)
+    differences = {}
+    for name in sorted({name for result in sum(sweeps, []) for name in result.settings}):
+        first, second = ({result.settings.get(name, _NOT_GIVEN) for result in results} for results in sweeps)
         if len(first) == len(second) == 1 and first != second:
-            found[name] = [*first, *second]
-    return found
+            differences[name] = [*first, *second]
+    return differences
 
 
 def _refuse_other_settings(directories, groups, keys):
@@ -178,7 +178,7 @@ def _refuse_other_settings(directories, groups, keys):
     first, second = ({tuple(text for name, text in zip(keys, key) if name != sweep_runs.SEED)
                       for key in group} for group in groups)
     if first != second:
-        others = ", ".join(name for name in keys if name != sweep_runs.SEED)
+        names = ", ".join(name for name in keys if name != sweep_runs.SEED)
         raise ValueError(f"{directories[0]} and {directories[1]} have no runs with the same values of "
-                         f"{others}. Compare sweeps in which each setting has either a single value, or "
+                         f"{names}. Compare sweeps in which each setting has either a single value, or "
                          "values that both sweeps have.")

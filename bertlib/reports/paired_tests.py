@@ -69,11 +69,11 @@ def compare_pairs(first, second):
       "p_value_wilcoxon", and "interval" (confidence interval [low, high] of the mean difference).
     """
     differences = np.subtract(second, first)
-    found = {"test": "paired t-test", "n": len(differences),
-             **_test(load_scipy().ttest_1samp, differences.mean(), np.ptp(differences), differences, 0)}
+    t_test = {"test": "paired t-test", "n": len(differences),
+              **_test(load_scipy().ttest_1samp, differences.mean(), np.ptp(differences), differences, 0)}
     is_constant = np.ptp(differences) == 0
-    wilcoxon = found["p_value"] if is_constant else float(load_scipy().wilcoxon(second, first).pvalue)
-    return {**found, "p_value_wilcoxon": wilcoxon}
+    wilcoxon = t_test["p_value"] if is_constant else float(load_scipy().wilcoxon(second, first).pvalue)
+    return {**t_test, "p_value_wilcoxon": wilcoxon}
 
 
 def compare_groups(first, second):
@@ -93,26 +93,26 @@ def _test(test, difference, spread, *values):
     itself."""
     if spread == 0:
         return {"p_value": None if difference else 1.0, "interval": [float(difference)] * 2}
-    found = test(*values)
-    interval = found.confidence_interval(intervals.CONFIDENCE)
-    return {"p_value": float(found.pvalue), "interval": [float(interval.low), float(interval.high)]}
+    result = test(*values)
+    interval = result.confidence_interval(intervals.CONFIDENCE)
+    return {"p_value": float(result.pvalue), "interval": [float(interval.low), float(interval.high)]}
 
 
-def to_words(found, names):
+def to_words(result, names):
     """Returns the conclusion in words, such as "1.2 points, 95 % interval -0.4 to 2.8: no evidence of a
     difference".
 
     Args:
-      found: the result of `describe`.
+      result: the result of `describe`.
       names: names of the two trainings.
     """
-    unit = found["unit"]
+    unit = result["unit"]
     first, second, difference, low, high = (
         f"{value:.1f}" if unit else f"{value:.4g}"
-        for value in (*found["values"], found["difference"], *found["interval"]))
+        for value in (*result["values"], result["difference"], *result["interval"]))
     conclusion = "no evidence of a difference"
-    if found["is_evidence"]:
-        is_second = (found["difference"] > 0) != found["is_lower_better"]
+    if result["is_evidence"]:
+        is_second = (result["difference"] > 0) != result["is_lower_better"]
         conclusion = f"evidence that {names[is_second]} is better"
-    return (f"{found['metric']}: {first} -> {second}: {difference}{f' {unit}' * bool(unit)}, 95 % interval "
+    return (f"{result['metric']}: {first} -> {second}: {difference}{f' {unit}' * bool(unit)}, 95 % interval "
             f"{low} to {high}: {conclusion}")

@@ -24,17 +24,17 @@ def read(record):
     Args:
       record: content of run.json, a dict.
     """
-    found = {path: (entry["fingerprint"], None) for path, entry in (record["inputs"] or {}).items()}
+    inputs = {path: (entry["fingerprint"], None) for path, entry in (record["inputs"] or {}).items()}
     start, module, paths = record["init_checkpoint"], record["task_module"], record["files"]
     if start and start["fingerprint"]:
-        found[start["path"]] = start["fingerprint"], "init_checkpoint"
+        inputs[start["path"]] = start["fingerprint"], "init_checkpoint"
     for flag in ("vocab_file", "spm_model_file"):
         # With markers, the record has the fingerprint of the vocabulary in the output directory.
         if paths.get(flag) and record["vocabulary"] and not record["settings"].get("marker_tokens"):
-            found[paths[flag]] = record["vocabulary"], flag
+            inputs[paths[flag]] = record["vocabulary"], flag
     if module and paths.get("task_module"):
-        found[paths["task_module"]] = module["fingerprint"], "task_module"
-    return found
+        inputs[paths["task_module"]] = module["fingerprint"], "task_module"
+    return inputs
 
 
 def fingerprint(path, flag):
@@ -59,10 +59,10 @@ def _read_examples(record):
     Runs with the same `flags` must have read the same examples."""
     shared = (record["task"], *map(record["files"].get, _PATHS_OF_DATA),
               *(str(record["settings"].get(name)) for name in _SETTINGS_OF_DATA))
-    found = {("The training data", shared): record["train_data"],
-             ("The development data", (*shared, record["flags"].get("max_eval_examples"))):
+    examples = {("The training data", shared): record["train_data"],
+                ("The development data", (*shared, record["flags"].get("max_eval_examples"))):
                  record["dev_data"]}
-    return {key: (data["fingerprint"], None) for key, data in found.items() if data}
+    return {key: (data["fingerprint"], None) for key, data in examples.items() if data}
 
 
 def check_equal(output_dirs):
@@ -76,19 +76,19 @@ def check_equal(output_dirs):
     Raises:
       ValueError: two runs have read different contents of a file; or a record is damaged.
     """
-    known = {}
+    first_inputs = {}
     for output_dir in output_dirs:
         record = OutputDirectory(output_dir).record
-        found = {**read(record), **_read_examples(record)} if record else {}
-        for key, (now, flag) in found.items():
-            before, _, first = known.setdefault(key, (now, flag, output_dir))
+        inputs = {**read(record), **_read_examples(record)} if record else {}
+        for key, (now, flag) in inputs.items():
+            before, _, first = first_inputs.setdefault(key, (now, flag, output_dir))
             if before != now:
                 what = key if isinstance(key, str) else key[0]
                 raise ValueError(f"{what} was changed during the sweep: {first} and {output_dir} have read "
                                  "different contents, so their results cannot be compared. Restore the right "
                                  "version, and remove the output directory of the run that has read the "
                                  "wrong version.")
-    return {key: value for key, value in known.items() if isinstance(key, str)}
+    return {key: value for key, value in first_inputs.items() if isinstance(key, str)}
 
 
 def check_unchanged(output_dirs):

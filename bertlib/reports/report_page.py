@@ -83,30 +83,30 @@ def paragraph(text, css="note"):
 
 def text_block(text):
     """Returns the `Html` of an example's text. The end of a long text is left out, and a note says so."""
-    shown = text[:TEXT_CHARACTERS]
-    rest = "" if len(text) == len(shown) else truncation_note(len(shown), len(text))
-    return Html(f'<p class="text" dir="auto">{escape(shown)}{rest}</p>\n')
+    beginning = text[:TEXT_CHARACTERS]
+    rest = "" if len(text) == len(beginning) else truncation_note(len(beginning), len(text))
+    return Html(f'<p class="text" dir="auto">{escape(beginning)}{rest}</p>\n')
 
 
-def truncation_note(shown, total):
+def truncation_note(length, total):
     """Returns the `Html` of a note that a text is not complete.
 
     Args:
-      shown: number of characters of the text that are shown.
+      length: number of characters of the text that are shown.
       total: number of all characters of the text.
     """
-    return Html(f'… <span class="note">[{shown:,} of {total:,} characters]</span>')
+    return Html(f'… <span class="note">[{length:,} of {total:,} characters]</span>')
 
 
 def number(value, digits=4):
     """Returns the `Html` of a number, rounded for the reader. The HTML element `data` contains the exact
     number in its attribute `value`."""
     if isinstance(value, int):
-        shown = f"{value:,}"
+        text = f"{value:,}"
     else:
         is_readable = value == 0 or 1e-3 <= abs(value) < 1e6
-        shown = f"{value:.{digits}f}" if is_readable else f"{value:.{digits}g}"
-    return Html(f'<data value="{value!r}">{shown}</data>')
+        text = f"{value:.{digits}f}" if is_readable else f"{value:.{digits}g}"
+    return Html(f'<data value="{value!r}">{text}</data>')
 
 
 def percent(share):

@@ -78,19 +78,19 @@ def errors_section(heading, order, errors, render, most=50):
         errors, render, most)) if errors else Html()
 
 
-def compare(metrics, shown):
+def compare(metrics, metric_titles):
     """Returns a list with a sentence for each official metric: its value, its interval, and the values of
     baselines. A second sentence says if a baseline is as good. For a regression, the last sentence is about
     the mean absolute error.
 
     Args:
       metrics: {name: value}. It may contain "baselines" and "intervals", see `baselines`.
-      shown: {metric: its name}, the official metrics. A higher value is better.
+      metric_titles: {metric: its name}, the official metrics. A higher value is better.
     """
-    found, constant = [], "mean_score"
+    sentences, constant = [], "mean_score"
     if constant in metrics.get("baselines", {}):
-        shown = {**shown, _ERROR: "mean absolute error"}
-    for metric in filter(metrics.__contains__, shown):
+        metric_titles = {**metric_titles, _ERROR: "mean absolute error"}
+    for metric in filter(metrics.__contains__, metric_titles):
         bounds = metrics.get("intervals", {}).get(metric)
         interval = f" (95 % interval {bounds[0]:.3f} to {bounds[1]:.3f})" if bounds else ""
         # The mean score is a constant, so it has an error, but no correlation.
@@ -98,13 +98,13 @@ def compare(metrics, shown):
                      for baseline, values in metrics.get("baselines", {}).items()
                      if metric == _ERROR or baseline != constant}
         of_the = "error of the " if metric == _ERROR else ""
-        others = "".join(f"; {of_the}{baseline} {value:.3f}" for baseline, value in baselines.items())
+        comparisons = "".join(f"; {of_the}{baseline} {value:.3f}" for baseline, value in baselines.items())
         sign = -1 if metric == _ERROR else 1
         best = [f"the {baseline}" for baseline, value in baselines.items()
                 if sign * value >= sign * metrics[metric]]
         warning = f" The model is not better than {' and '.join(best)}." if best else ""
-        found.append(f"{shown[metric]} {metrics[metric]:.3f}{interval}{others}.{warning}")
-    return found
+        sentences.append(f"{metric_titles[metric]} {metrics[metric]:.3f}{interval}{comparisons}.{warning}")
+    return sentences
 
 
 def _metrics_section(facts, *notes):
@@ -121,7 +121,7 @@ def _metrics_section(facts, *notes):
         Html())
 
 
-def length_section(heading, values, unit, measure, is_share=True, counted="examples"):
+def length_section(heading, values, unit, measure, is_share=True, noun="examples"):
     """Returns the `Html` of a table that shows how a value, such as the accuracy, depends on the length of
     the examples.
 
@@ -135,7 +135,7 @@ def length_section(heading, values, unit, measure, is_share=True, counted="examp
       unit: str, the unit of the lengths, such as "tokens".
       measure: str, the name of the mean value.
       is_share: whether the values are fractions from 0 to 1, which the table shows as percentages.
-      counted: str, the word for the examples, as a plural, such as "sentences".
+      noun: str, the word for the examples, as a plural, such as "sentences".
     """
     values = sorted(pair for pair in values if pair[0] is not None)
     if not values:
@@ -149,7 +149,7 @@ def length_section(heading, values, unit, measure, is_share=True, counted="examp
         rows.append([str(first) if first == last else f"{first} to {last}",
                      percent(mean) if is_share else mean, len(group),
                      report_page.bar(mean / largest if math.isfinite(mean) else 0)])
-    return report_page.section(heading, report_page.table([unit, measure, counted, ""], rows))
+    return report_page.section(heading, report_page.table([unit, measure, noun, ""], rows))
 
 
 def _groups_of_lengths(values):

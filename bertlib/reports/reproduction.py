@@ -33,7 +33,7 @@ class Plan(NamedTuple):
       step: int, the last step that is trained and compared.
       is_whole: whether the repetition trains all steps of the training.
       results_dir: the directory with the results of the training.
-      changed: list of {"path", "old", "new"}, the files of data or weights that were changed after the
+      changed_files: list of {"path", "old", "new"}, the files of data or weights that were changed after the
         training, with their old and new fingerprints.
       overrides: list of str, the flags that the caller passed.
       notes: list of sentences on the limits of the comparison.
@@ -44,7 +44,7 @@ class Plan(NamedTuple):
     step: int
     is_whole: bool
     results_dir: str
-    changed: list
+    changed_files: list
     overrides: list
     notes: list
 
@@ -61,8 +61,8 @@ def plan(directory, output_dir, until=None, overrides=()):
     Raises:
       ValueError, OSError: the training cannot be repeated, or one of its files is missing.
     """
-    opened, target = OutputDirectory(directory), OutputDirectory(output_dir)
-    record = _read_record(opened)
+    training, target = OutputDirectory(directory), OutputDirectory(output_dir)
+    record = _read_record(training)
     if files.exists(target.record_path) or target.newest:
         raise ValueError(f"--output_dir={output_dir} already contains a training. Remove it, or name another "
                          "directory.")
@@ -74,19 +74,19 @@ def plan(directory, output_dir, until=None, overrides=()):
     except OSError:
         pass  # a directory that this user cannot write cannot be locked
     notes = []
-    step, is_whole = _last_step(opened, until, notes)
+    step, is_whole = _last_step(training, until, notes)
     notes += [f"The training continued after step {session['step']} in another environment: "
               f"{', '.join(session['changed'])}." for session in record.get("sessions", ())]
-    given = _parse(overrides)
+    new_flags = _parse(overrides)
     base = record["working_directory"]
     flags = {name: absolute_paths(name, value, base) for name, value in record["flags"].items()}
     results_dir = flags.get("results_dir") or directory
-    flags = {name: value for name, value in flags.items() if name not in (*_OURS, *given)}
+    flags = {name: value for name, value in flags.items() if name not in (*_OURS, *new_flags)}
     _use_copies(flags, directory)
-    _find_starting_weights(flags, record, given)
-    changed = _compare_inputs(record, flags, given, notes)
+    _find_starting_weights(flags, record, new_flags)
+    changed_files = _compare_inputs(record, flags, new_flags, notes)
     replicas = record["settings"].get("num_replicas", 1)
-    if replicas > 1 and "num_replicas" not in given:
+    if replicas > 1 and "num_replicas" not in new_flags:
         flags["num_replicas"] = replicas
     if record["settings"].get("gradient_accumulation_steps", flags.get("gradient_accumulation_steps")) == 0:
         notes.append("--gradient_accumulation_steps=0: the number of micro-batches depends on the free "
@@ -99,14 +99,14 @@ def plan(directory, output_dir, until=None, overrides=()):
     flags.update(output_dir=output_dir, max_steps=step)
     words = [*child_command.flags(flags), *(
         f"--{name}" if value is None else f"--{name}={absolute_paths(name, value, os.getcwd())}"
-        for name, value in given.items())]
-    return Plan(record["command"], words, step, is_whole, results_dir, changed, list(overrides), notes)
+        for name, value in new_flags.items())]
+    return Plan(record["command"], words, step, is_whole, results_dir, changed_files, list(overrides), notes)
 
 
-def _read_record(opened):
-    record, path = opened.record, opened.record_path
+def _read_record(training):
+    record, path = training.record, training.record_path
     if record is None:
-        raise ValueError(f"{opened.path} contains no {file_names.RECORD}. Name the output directory of a "
+        raise ValueError(f"{training.path} contains no {file_names.RECORD}. Name the output directory of a "
                          "training with this project.")
     commands = [f"{name}.py" for name in registry.COMMANDS]
     if record["command"] not in commands:
@@ -118,7 +118,7 @@ def _read_record(opened):
     return record
 
 
-def _last_step(opened, until, notes):
+def _last_step(training, until, notes):
     """Finds the last step at which the training in an `OutputDirectory` and its repetition are compared.
 
     Adds sentences to the list `notes` if the training is unfinished, or was continued with other settings.
@@ -127,16 +127,16 @@ def _last_step(opened, until, notes):
       a pair: the step, as an int; and a bool, True if the training ended at this step, saved a checkpoint of
       this step, and its settings were not changed afterwards.
     """
-    directory, record = opened.path, opened.record
-    saved = checkpoint_files.step_in_name(opened.newest) if opened.newest else None
-    steps = [row["step"] for row in opened.history.read() if "evaluation" not in row]
-    last = max([saved or 0, *steps])
+    directory, record = training.path, training.record
+    saved_step = checkpoint_files.step_in_name(training.newest) if training.newest else None
+    steps = [row["step"] for row in training.history.read() if "evaluation" not in row]
+    last = max([saved_step or 0, *steps])
     if not last:
         raise ValueError(f"{directory} contains no trained step, so there is nothing to compare. Run its "
                          "training again.")
-    planned, limit, is_same = record["planned_steps"], last, True
-    if record["finished_step"] is None and planned is not None and last < planned:
-        notes.append(f"The training is unfinished: its last known step is {last} of {planned}.")
+    planned_steps, limit, is_same = record["planned_steps"], last, True
+    if record["finished_step"] is None and planned_steps is not None and last < planned_steps:
+        notes.append(f"The training is unfinished: its last known step is {last} of {planned_steps}.")
     for change in record["changes"]:
         names = ", ".join(change["changed"])
         if change["step"] >= last:
@@ -155,13 +155,13 @@ def _last_step(opened, until, notes):
                          f"{limit}.")
     step = limit if until is None else until
     has_ended = record["finished_step"] == last
-    return step, has_ended and step == last and saved == last and is_same
+    return step, has_ended and step == last and saved_step == last and is_same
 
 
 def _parse(overrides):
     """Parses command-line arguments. Returns {flag: value as text}. The value of a flag without "=" is
     None."""
-    given = {}
+    new_flags = {}
     for word in overrides:
         match = _FLAG.fullmatch(word)
         if not match:
@@ -171,8 +171,8 @@ def _parse(overrides):
             raise ValueError(f"--{match[1]} must not be passed after the separator --, because reproduce.py "
                              "sets this flag itself. Leave it out. Pass --output_dir and --until before the "
                              "--.")
-        given[match[1]] = match[2]
-    return given
+        new_flags[match[1]] = match[2]
+    return new_flags
 
 
 def _use_copies(flags, directory):
@@ -188,18 +188,18 @@ def _use_copies(flags, directory):
             flags[name] = os.path.abspath(copy)
 
 
-def _find_starting_weights(flags, record, given):
+def _find_starting_weights(flags, record, new_flags):
     """If the starting weights came from the Hugging Face Hub, replaces --init_checkpoint by the name and the
     revision of the model on the Hub. A path that exists on this machine is not replaced."""
     start = record.get("init_checkpoint") or {}
-    if "init_checkpoint" in given or not start.get("repository") or "init_checkpoint" not in flags:
+    if "init_checkpoint" in new_flags or not start.get("repository") or "init_checkpoint" not in flags:
         return
     if flags["init_checkpoint"].startswith(hugging_face_cache.PREFIX) or not files.exists(
             flags["init_checkpoint"]):
         flags["init_checkpoint"] = f"{hugging_face_cache.PREFIX}{start['repository']}@{start['revision']}"
 
 
-def _compare_inputs(record, flags, given, notes):
+def _compare_inputs(record, flags, new_flags, notes):
     """Compares the data files and the files of the starting model with their recorded fingerprints.
 
     Returns:
@@ -208,30 +208,30 @@ def _compare_inputs(record, flags, given, notes):
     Raises:
       FileNotFoundError: files are missing. The message names them.
     """
-    recorded = {**record["files"], **flags}
-    moves = [(old, absolute_paths(name, value, os.getcwd())) for name, value in given.items()
-             if isinstance(old := recorded.get(name), str) and value]
+    paths = {**record["files"], **flags}
+    moves = [(old, absolute_paths(name, value, os.getcwd())) for name, value in new_flags.items()
+             if isinstance(old := paths.get(name), str) and value]
     # A flag that the user passes for the repetition can name other files than the recorded ones, for example
     # if --input_file contains another pattern. So a recorded file that is missing is not an error then. If
     # the repetition needs the file, its command reports the error.
-    may_lack_files = any(map(registry.is_path, given))
-    changed, missing = [], []
+    may_lack_files = any(map(registry.is_path, new_flags))
+    changes, missing_files = [], []
     for path, (old, flag) in recorded_inputs.read(record).items():
-        new = given.get(flag) or flags.get(flag) or _moved(path, moves)
+        new = new_flags.get(flag) or flags.get(flag) or _moved(path, moves)
         if new.startswith(hugging_face_cache.PREFIX):
             continue
         now = recorded_inputs.fingerprint(new, flag)
         if now not in (None, old):
-            changed.append({"path": new, "old": old, "new": now})
+            changes.append({"path": new, "old": old, "new": now})
         elif now is None and new == path and may_lack_files:
             notes.append(f"{path} does not exist, and is not compared before the training.")
         elif now is None and (flag is None or flag in flags):
-            missing.append(new)
-    if missing:
-        raise FileNotFoundError("These files of the training do not exist here: " + ", ".join(missing) + ". "
-                                "To name their new place, add -- as a separate word and then a flag. For "
+            missing_files.append(new)
+    if missing_files:
+        raise FileNotFoundError("These files of the training do not exist here: " + ", ".join(missing_files) +
+                                ". To name their new place, add -- as a separate word and then a flag. For "
                                 "example: -- --data_dir=DIR.")
-    return changed
+    return changes
 
 
 def _moved(path, moves):
@@ -243,8 +243,8 @@ def _moved(path, moves):
     return path
 
 
-def describe_changed(changed):
+def describe_changed(changed_files):
     """Returns a line of text for each changed file, with the fingerprint in the training and the present
     fingerprint."""
     return [f"{entry['path']} was changed: fingerprint {entry['old']} in the training, {entry['new']} now."
-            for entry in changed]
+            for entry in changed_files]

@@ -47,8 +47,8 @@ def compare(original, repeated, last_step, results_dir=None, is_whole=True):
     Raises:
       ValueError: the two directories have no step in common, so that nothing can be compared.
     """
-    opened = [OutputDirectory(directory) for directory in (original, repeated)]
-    records = [directory.record for directory in opened]
+    trainings = [OutputDirectory(directory) for directory in (original, repeated)]
+    records = [directory.record for directory in trainings]
     losses = compare_losses(original, repeated, last_step)
     weights = compare_weights(original, repeated, last_step)
     if not losses["lines"] and not any(entry["step"] for entry in weights):
@@ -61,11 +61,12 @@ def compare(original, repeated, last_step, results_dir=None, is_whole=True):
     data = _compare_dicts(*map(_describe_data, records))
     if None in data.get("dev_data", ()):  # one of the two has evaluated nothing
         del data["dev_data"]
-    newest = opened[1].newest
-    reached = checkpoint_files.step_in_name(newest) if newest else 0
-    same = not (reached < last_step or losses["different"] or any(entry["different"] for entry in weights)
+    newest = trainings[1].newest
+    reached_step = checkpoint_files.step_in_name(newest) if newest else 0
+    same = not (reached_step < last_step or losses["different"]
+                or any(entry["different"] for entry in weights)
                 or any(entry["same"] is False for entry in results or ()))
-    return {"same": same, "last_step": last_step, "reached_step": reached, "losses": losses,
+    return {"same": same, "last_step": last_step, "reached_step": reached_step, "losses": losses,
             "weights": weights, "results": results, "data": data,
             "settings": _compare_dicts(*(record["settings"] for record in records), only_common=True),
             "environment": _compare_dicts(*map(_describe_environment, records))}
@@ -98,18 +99,18 @@ def compare_losses(original, repeated, last_step):
     old, new = ({(row["step"], row.get("evaluation")): row
                  for row in OutputDirectory(directory).history.read() if row["step"] <= last_step}
                 for directory in (original, repeated))
-    steps, differing, largest = [key[0] for key in old if key in new], [], {}
+    steps, different_steps, largest = [key[0] for key in old if key in new], [], {}
     for key in filter(new.get, old):
-        changed = _compare_dicts(old[key], new[key], only_common=True)
-        changed = {name: values for name, values in changed.items() if name not in _MEASURED}
-        differing += key[:1] if changed else ()
-        for name, values in changed.items():
+        differences = _compare_dicts(old[key], new[key], only_common=True)
+        differences = {name: values for name, values in differences.items() if name not in _MEASURED}
+        different_steps += key[:1] if differences else ()
+        for name, values in differences.items():
             absolute, relative = _difference(*values)
             entry = largest.setdefault(name, {"absolute": 0.0, "relative": 0.0, "step": key[0]})
             entry.update(absolute=max(entry["absolute"], absolute), relative=max(entry["relative"], relative))
     return {"lines": len(steps), "first_step": min(steps, default=None),
-            "last_step": max(steps, default=None), "different": len(differing),
-            "first_difference": min(differing, default=None), "largest": largest,
+            "last_step": max(steps, default=None), "different": len(different_steps),
+            "first_difference": min(different_steps, default=None), "largest": largest,
             "missing": [step for step, evaluation in old if not evaluation and (step, None) not in new]}
 
 
@@ -198,7 +199,7 @@ def compare_results(original, repeated, training):
     # The last line of an evaluation is from the end of the training.
     lines = {row["evaluation"]: row for row in OutputDirectory(training).history.read()
              if "evaluation" in row}
-    found = []
+    entries = []
     for name in sorted(old | new):
         entry = {"file": name, "same": None}
         if name in old & new:
@@ -216,8 +217,8 @@ def compare_results(original, repeated, training):
             entry["same"] = values[0] == values[1]
             if not entry["same"]:
                 entry["metrics"] = _compare_dicts(*values)
-        found.append(entry)
-    return found
+        entries.append(entry)
+    return entries
 
 
 def _is_overwritten(name, original, repeated, lines):
@@ -260,42 +261,44 @@ def _describe_environment(record):
 # --- Text ------------------------------------------------------------------------------------------------
 
 
-def to_text(found, notes=(), overrides=()):
+def to_text(differences, notes=(), overrides=()):
     """Returns the lines of text that describe the result of `compare`."""
-    lines = [_verdict(found), "", *_losses_to_text(found), *_weights_to_text(found)]
-    if found["results"] is None:
+    lines = [_verdict(differences), "", *_losses_to_text(differences), *_weights_to_text(differences)]
+    if differences["results"] is None:
         lines.append("Results: not compared, because only a part of the steps was repeated, or settings were "
                      "changed after the last step")
-    elif not found["results"]:
+    elif not differences["results"]:
         lines.append("Results: not compared, because the training command wrote none")
-    for entry in found["results"] or ():
+    for entry in differences["results"] or ():
         lines.append(f"Results: {entry['file']}: " + (
             _OVERWRITTEN if entry.get("is_overwritten") else _RESULT[entry["same"]]))
         lines += _changes_to_text(dict(list(entry.get("metrics", {}).items())[:_MANY]))
     for part in ("data", "settings", "environment"):
-        lines.append(f"{part.title()}: " + ("these values differ" if found[part] else "no known difference"))
-        lines += _changes_to_text(found[part])
+        lines.append(f"{part.title()}: " + (
+            "these values differ" if differences[part] else "no known difference"))
+        lines += _changes_to_text(differences[part])
     if overrides:
         lines.append(f"Flags passed after --: {' '.join(overrides)}")
     return "\n".join([*lines, *(f"Note: {note}" for note in notes)])
 
 
-def _verdict(found):
-    if found["same"]:
-        compared = max([entry["step"] for entry in found["weights"]] + [found["losses"]["last_step"] or 0])
+def _verdict(differences):
+    if differences["same"]:
+        last_step = max([entry["step"] for entry in differences["weights"]] +
+                        [differences["losses"]["last_step"] or 0])
         note = " The original has no weights and losses of later steps."
-        return f"SAME BITS up to step {compared}.{note if compared < found['last_step'] else ''}"
-    steps = [entry["step"] for entry in found["weights"] if entry["different"]]
-    if found["losses"]["different"]:
-        steps.append(found["losses"]["first_difference"])
+        return f"SAME BITS up to step {last_step}.{note if last_step < differences['last_step'] else ''}"
+    steps = [entry["step"] for entry in differences["weights"] if entry["different"]]
+    if differences["losses"]["different"]:
+        steps.append(differences["losses"]["first_difference"])
     return "DIFFERENT." + (f" The first difference is in the values of step {min(steps)}." if steps else "")
 
 
-def _losses_to_text(found):
-    losses = found["losses"]
+def _losses_to_text(differences):
+    losses = differences["losses"]
     if not losses["lines"]:
         lines = [f"Losses:  not compared, because the training has no line of {metrics_history.FILE} up to "
-                 f"step {found['last_step']}"]
+                 f"step {differences['last_step']}"]
     else:
         result = (f"{losses['different']} differ, the first at step {losses['first_difference']}"
                   if losses["different"] else "the same")
@@ -309,9 +312,9 @@ def _losses_to_text(found):
     return lines
 
 
-def _weights_to_text(found):
-    lines, last = [], found["last_step"]
-    for entry in found["weights"]:
+def _weights_to_text(differences):
+    lines, last = [], differences["last_step"]
+    for entry in differences["weights"]:
         text = f"Weights: {entry['name']}"
         if entry["variables"] is not None:
             text += f", {terminal.counted(entry['variables'], 'variable')}: " + (
@@ -319,9 +322,9 @@ def _weights_to_text(found):
                 f"{_numbers(entry['largest_absolute'], entry['largest_relative'])} ({entry['variable']})"
                 if entry["different"] else "the same")
         lines.append(text)
-    if f"step {last}" not in [entry["name"] for entry in found["weights"]]:
-        why = ("the training kept no checkpoint of this step" if found["reached_step"] == last else
-               f"the repetition ended at step {found['reached_step']}")
+    if f"step {last}" not in [entry["name"] for entry in differences["weights"]]:
+        why = ("the training kept no checkpoint of this step" if differences["reached_step"] == last else
+               f"the repetition ended at step {differences['reached_step']}")
         lines.append(f"Weights: step {last}: not compared, because {why}")
     return lines
 

@@ -48,25 +48,26 @@ class SweepDirectory:
         """
         self.path, self._script, self._runs, self.metric = path, script, {}, None
         record = os.path.join(path, RECORD)
-        stored = _read_record(record) if files.exists(record) else None
+        content = _read_record(record) if files.exists(record) else None
         if script is None:
-            self._script, base = stored["script"], _absolute(stored["flags"], stored["working_directory"])
+            self._script, base = content["script"], _absolute(content["flags"], content["working_directory"])
         self.base = dict(sorted(base.items()))
-        if stored:
-            self._check_command(stored)
-            self._runs = {run.name: run for run in map(sweep_runs.Run, stored["runs"])}
-            self.metric = stored.get("metric")
+        if content:
+            self._check_command(content)
+            self._runs = {run.name: run for run in map(sweep_runs.Run, content["runs"])}
+            self.metric = content.get("metric")
 
-    def _check_command(self, stored):
+    def _check_command(self, content):
         """Raises a ValueError if the content of sweep.json belongs to another training command."""
-        before = {"the command": stored["script"], **_absolute(stored["flags"], stored["working_directory"])}
+        before = {"the command": content["script"],
+                  **_absolute(content["flags"], content["working_directory"])}
         now = {"the command": self._script, **_absolute(self.base, os.getcwd())}
-        changed = [f"{name if name == 'the command' else f'--{name}'}: {before.get(name, 'not given')} -> "
+        changes = [f"{name if name == 'the command' else f'--{name}'}: {before.get(name, 'not given')} -> "
                    f"{now.get(name, 'not given')}"
                    for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
-        if changed:
+        if changes:
             raise ValueError(f"--sweep_dir={self.path} contains a sweep with another training command: "
-                             f"{'; '.join(changed)}. Pass another --sweep_dir, or the same command.")
+                             f"{'; '.join(changes)}. Pass another --sweep_dir, or the same command.")
 
     def add(self, runs, metric=None):
         """Adds runs to the sweep, and writes sweep.json with the name of the metric that ranks the runs."""
@@ -103,9 +104,9 @@ class SweepDirectory:
         """Returns a run with its stored result. If the output directory of an ended run was removed, the run
         is new."""
         path = self._result_path(run)
-        found = sweep_runs.Run(**files.read_json_object(path)) if files.exists(path) else run
-        is_removed = found.status in sweep_runs.NOT_REPEATED and not files.is_directory(self.output_dir(run))
-        return sweep_runs.Run(run.settings) if is_removed else found
+        result = sweep_runs.Run(**files.read_json_object(path)) if files.exists(path) else run
+        is_removed = result.status in sweep_runs.NOT_REPEATED and not files.is_directory(self.output_dir(run))
+        return sweep_runs.Run(run.settings) if is_removed else result
 
     def store(self, run):
         """Stores the result of a run."""
@@ -122,13 +123,13 @@ class SweepDirectory:
 
     def write_table(self):
         """Writes sweep.csv, with a row for each run that has ended. Metrics have 6 digits, as on the page."""
-        ended = self.ended_runs()
-        names = list(dict.fromkeys(name for run in ended for name in run.settings))
-        metrics = sorted({name for run in ended for name in run.metrics})
+        runs = self.ended_runs()
+        names = list(dict.fromkeys(name for run in runs for name in run.settings))
+        metrics = sorted({name for run in runs for name in run.metrics})
         table = io.StringIO()
         writer = csv.writer(table, lineterminator="\n")
         writer.writerow([*_FIRST, *names, *metrics, *_LAST])
-        for number, run in enumerate(ended, 1):
+        for number, run in enumerate(runs, 1):
             writer.writerow([number, *(run.settings.get(name, "") for name in names),
                              *(f"{value:.6g}" if isinstance(value, float) else value
                                for value in map(run.metrics.get, metrics)), run.status,
@@ -147,28 +148,28 @@ class SweepDirectory:
         """
         if keep == "all":
             return
-        ended = [run for run in self.ended_runs() if run.status in sweep_runs.NOT_REPEATED]
-        kept = None
+        runs = [run for run in self.ended_runs() if run.status in sweep_runs.NOT_REPEATED]
+        best_dir = None
         if keep == "best":
-            ranked = list(map(self.output_dir, sweep_runs.by_rank(ended, metric)))
-            kept = next((path for path in ranked if _list_checkpoints(path)), None)
-            if ranked and kept != ranked[0]:
+            ranked = list(map(self.output_dir, sweep_runs.by_rank(runs, metric)))
+            best_dir = next((path for path in ranked if _list_checkpoints(path)), None)
+            if ranked and best_dir != ranked[0]:
                 _warn_once(f"{ranked[0]} is the best run by {metric}, but it has no checkpoint. " + (
-                    f"The checkpoints of {kept} are kept." if kept else "No run has a checkpoint."))
-            if kept is None:
+                    f"The checkpoints of {best_dir} are kept." if best_dir else "No run has a checkpoint."))
+            if best_dir is None:
                 return
-        for output_dir in map(self.output_dir, ended):
-            if output_dir != kept:
+        for output_dir in map(self.output_dir, runs):
+            if output_dir != best_dir:
                 _remove_checkpoints(output_dir)
 
 
 def _read_record(path):
     """Returns the content of sweep.json."""
-    stored = files.read_json_object(path)
-    if stored.get("format") != _FORMAT:
-        raise ValueError(f"{path} has the format {stored.get('format')!r}, but this version reads the format "
-                         f"{_FORMAT}. Name the directory of another sweep.")
-    return stored
+    content = files.read_json_object(path)
+    if content.get("format") != _FORMAT:
+        raise ValueError(f"{path} has the format {content.get('format')!r}, but this version reads the "
+                         f"format {_FORMAT}. Name the directory of another sweep.")
+    return content
 
 
 def _absolute(flags, directory):

@@ -34,18 +34,18 @@ def parse(texts, parse_value):
         if name in grid:
             raise ValueError(f"--grid={text}: an earlier --grid already lists values of {name}. Write all "
                              "values of a flag in one --grid.")
-        parsed = []
+        parsed_values = []
         for value in map(str.strip, values.split(",")):
             if not value:
                 raise ValueError(f"--grid={text}: a value is empty. Remove the comma, or fill in the value.")
             try:
-                parsed.append(parse_value(name, value))
+                parsed_values.append(parse_value(name, value))
             except ValueError as error:
                 raise ValueError(f"--grid={text}: {error}") from error
-            if parsed[-1] in parsed[:-1]:
+            if parsed_values[-1] in parsed_values[:-1]:
                 raise ValueError(f"--grid={text}: the value {value} occurs twice. Write this value only "
                                  "once.")
-        grid[name] = parsed
+        grid[name] = parsed_values
     return grid
 
 

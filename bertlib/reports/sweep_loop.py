@@ -53,21 +53,21 @@ def run_sweep(sweep, directory, runs):
     files.make_directories(directory.path)
     lock = os.path.join(directory.path, "children.lock")
     with locks.lock_directory(directory.path), child_jobs.no_other_children(lock) as descriptor:
-        missing = [run for run in runs if directory.load(run).status not in sweep_runs.NOT_REPEATED]
-        if missing:
+        open_runs = [run for run in runs if directory.load(run).status not in sweep_runs.NOT_REPEATED]
+        if open_runs:
             recorded_inputs.check_unchanged(map(directory.output_dir, directory.runs))
         else:
             recorded_inputs.check_equal(directory.output_dir(run) for run in runs)
         directory.add(runs, sweep.metric)
         logging.info("%s: %d already ended, %d to go. Results: %s.", terminal.counted(len(runs), "run"),
-                     len(runs) - len(missing), len(missing),
+                     len(runs) - len(open_runs), len(open_runs),
                      os.path.join(directory.path, sweep_directory.PAGE))
         _write_results(sweep, directory)
-        left = len(missing)
+        num_left = len(open_runs)
         for run, child, log_start in child_jobs.run_all(
-                missing, lambda run: _prepare(sweep, directory, run), sweep.slots, descriptor):
-            left -= 1
-            _log(sweep, directory, _record(sweep, directory, run, child, log_start), left)
+                open_runs, lambda run: _prepare(sweep, directory, run), sweep.slots, descriptor):
+            num_left -= 1
+            _log(sweep, directory, _record(sweep, directory, run, child, log_start), num_left)
             _write_results(sweep, directory)
     for best in sweep_runs.by_rank(directory.ended_runs(), sweep.metric)[:1]:
         logging.info("The best run by %s: %s.", sweep.metric, directory.output_dir(best))
@@ -90,23 +90,23 @@ def _prepare(sweep, directory, run):
             f"--output_dir={directory.output_dir(run)}"], log
 
 
-def _record(sweep, directory, ended, child, log_start):
+def _record(sweep, directory, run, child, log_start):
     """Stores and returns a run that has ended. For the arguments see `child_jobs.run_all`."""
-    found, outcome, results = directory.load(ended), child.outcome, None
-    found.seconds += child.ended - child.started
+    stored_run, outcome, results = directory.load(run), child.outcome, None
+    stored_run.seconds += child.ended - child.started
     try:
         if outcome.exit_code:
-            outcome = _with_message(sweep.script, child, directory.log(ended), log_start)
+            outcome = _with_message(sweep.script, child, directory.log(run), log_start)
         else:
-            results = OutputDirectory(directory.output_dir(ended)).read_results()
-            complete = [directory.output_dir(run) for run in directory.ended_runs()
-                        if run.status in sweep_runs.NOT_REPEATED]
-            recorded_inputs.check_equal([*complete, directory.output_dir(ended)])
+            results = OutputDirectory(directory.output_dir(run)).read_results()
+            complete = [directory.output_dir(other) for other in directory.ended_runs()
+                        if other.status in sweep_runs.NOT_REPEATED]
+            recorded_inputs.check_equal([*complete, directory.output_dir(run)])
     except (OSError, ValueError) as problem:
         outcome = child_processes.Outcome("failed", 1, str(problem))
-    sweep_runs.set_result(found, outcome, results)
-    directory.store(found)
-    return found.judged_by(sweep.metric)
+    sweep_runs.set_result(stored_run, outcome, results)
+    directory.store(stored_run)
+    return stored_run.judged_by(sweep.metric)
 
 
 def _with_message(script, child, log, log_start):
@@ -146,16 +146,16 @@ def _write_results(sweep, directory):
             logging.warning("%s", error)
 
 
-def _log(sweep, directory, run, left):
+def _log(sweep, directory, run, num_left):
     """Logs the result of a run with a warning about it, and the remaining time."""
     ended = directory.ended_runs()
     value = run.value(sweep.metric)
     result = run.status if value is None else f"{sweep.metric} {value:.6g}"
     result += f". {run.message}" if run.message else "."
     times = [other.seconds for other in ended if other.status == sweep_runs.DONE]
-    rest = f" {terminal.counted(left, 'run')} to go"
-    if times and left:
-        seconds = sum(times) / len(times) * -(-left // len(sweep.slots))
+    rest = f" {terminal.counted(num_left, 'run')} to go"
+    if times and num_left:
+        seconds = sum(times) / len(times) * -(-num_left // len(sweep.slots))
         rest += f", about {_duration(seconds)}"
     logging.info("%s: %s %s.%s.", ", ".join(f"{name} {text}" for name, text in run.settings.items()),
                  result, _duration(run.seconds), rest)

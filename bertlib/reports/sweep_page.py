@@ -11,35 +11,35 @@ _MAX_STRIPS = 40  # largest number of groups in a chart
 _SHOWN_COUNTS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500)
 
 
-def write_page(path, ended, metric, planned, script, base):
+def write_page(path, runs, metric, num_planned, script, base):
     """Writes the page.
 
     Args:
       path: the file.
-      ended: list of `sweep_runs.Run`, the runs that have ended.
+      runs: list of `sweep_runs.Run`, the runs that have ended.
       metric: name of the metric.
-      planned: number of all runs of the sweep.
+      num_planned: number of all runs of the sweep.
       script: name of the training command.
       base: {flag: value as text}, the flags that all runs share.
     """
-    ranked = sweep_runs.by_rank(ended, metric)
-    settings = list(dict.fromkeys(name for run in ended for name in run.settings))
+    ranked = sweep_runs.by_rank(runs, metric)
+    settings = list(dict.fromkeys(name for run in runs for name in run.settings))
     ranks = sweep_runs.ranks(ranked, metric)
     is_lower_better = best_weights.is_lower_better(metric)
     values = [run.value(metric) for run in ranked]
-    expected = list(enumerate(sweep_runs.expected_best(values, is_lower_better), 1))
+    expected_best = list(enumerate(sweep_runs.expected_best(values, is_lower_better), 1))
     files.write_text(path, report_page.render("sweep.html", {
         "title": f"Sweep of {script}: {metric}", "charts": charts, "most_groups": _MAX_STRIPS,
-        "runs": ended, "planned": planned, "metric": metric, "is_lower_better": is_lower_better,
+        "runs": runs, "planned": num_planned, "metric": metric, "is_lower_better": is_lower_better,
         "best": ranked and f"{ranked[0].value(metric):.6g}: " + "; also ".join(
             _describe(run.settings) for run in ranked if ranks[run.value(metric)] == 1),
         "statuses": (sweep_runs.DONE, sweep_runs.DIVERGED, sweep_runs.FAILED),
         "by_setting": _by_setting(ranked, settings, metric),
         "by_seed": _by_seed(ranked, settings, metric, is_lower_better),
-        "expected": expected,
-        "shown": [[str(k), value] for k, value in expected if k in (*_SHOWN_COUNTS, len(expected))],
+        "expected": expected_best,
+        "shown": [[str(k), value] for k, value in expected_best if k in (*_SHOWN_COUNTS, len(expected_best))],
         "problems": [[_describe(run.settings), run.status, run.message[:report_page.TEXT_CHARACTERS]]
-                     for run in ended if run.message],
+                     for run in runs if run.message],
         "settings": settings,
         "ranking": [[str(ranks[run.value(metric)]),
                      *(run.settings.get(name, "") for name in settings),
@@ -66,12 +66,12 @@ def _strips(runs, label_of, metric):
 def _by_setting(ranked, settings, metric):
     """Returns [(setting, strips)] for each setting that has several values, except the seed. A strip has the
     metrics of the runs with one value of the setting."""
-    found = []
+    groups = []
     for name in settings:
         strips = _strips(ranked, lambda run, name=name: run.settings.get(name, "not in the grid"), metric)
         if len(strips) > 1 and name != sweep_runs.SEED:
-            found.append((name, sorted(strips, key=lambda strip: _order(strip[0]))))
-    return found
+            groups.append((name, sorted(strips, key=lambda strip: _order(strip[0]))))
+    return groups
 
 
 def _order(text):

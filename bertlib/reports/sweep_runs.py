@@ -131,10 +131,10 @@ def ranks(ranked, metric):
       ranked: the result of `by_rank`.
       metric: name of the metric.
     """
-    found = {}
+    rank_of_value = {}
     for number, run in enumerate(ranked, 1):
-        found.setdefault(run.value(metric), number)
-    return found
+        rank_of_value.setdefault(run.value(metric), number)
+    return rank_of_value
 
 
 def expected_best(values, lower):
@@ -149,7 +149,7 @@ def expected_best(values, lower):
       values: list of numbers.
       lower: whether the best value is the lowest one.
     """
-    ordered = np.sort(np.asarray(values, np.float64))
-    ordered = ordered[::-1] if lower else ordered
-    shares = np.arange(len(ordered) + 1) / max(1, len(ordered))
-    return [float(np.sum(ordered * np.diff(shares ** count))) for count in range(1, len(ordered) + 1)]
+    values = np.sort(np.asarray(values, np.float64))
+    values = values[::-1] if lower else values
+    shares = np.arange(len(values) + 1) / max(1, len(values))
+    return [float(np.sum(values * np.diff(shares ** count))) for count in range(1, len(values) + 1)]

@@ -126,19 +126,19 @@ class BestWeights:
       first_step: int. The best evaluation is chosen among the evaluations of this step and of later steps.
     """
 
-    def __init__(self, opened, metric):
+    def __init__(self, training, metric):
         """Creates the object; writes nothing.
 
         Args:
-          opened: the `OutputDirectory` of the training.
+          training: the `OutputDirectory` of the training.
           metric: name of the metric by which the best weights are chosen.
 
         Raises:
           ValueError: best/ belongs to another training, or is damaged.
         """
-        self._output_dir, self._metric, self._record = opened.path, metric, opened.record
-        self._path = opened.join(DIRECTORY)
-        self._content = self._read_own(opened.newest)
+        self._output_dir, self._metric, self._record = training.path, metric, training.record
+        self._path = training.join(DIRECTORY)
+        self._content = self._read_own(training.newest)
         self._first_comparable = _first_comparable_step(self._record)
         is_same = self._content is not None and self._content["metric"] == metric
         self.first_step = max(self._content["first_step"] if is_same else 0, self._first_comparable)
@@ -249,8 +249,8 @@ class BestWeights:
 
     def _best_kept(self, values):
         """Returns the best (step, value) whose weights are in best/; None if there is none."""
-        stored = [item for item in values if checkpoint_files.exists(self._weights(item[0]))]
-        return self.choose(stored) or choose_best(self._metric, stored)
+        evaluations = [item for item in values if checkpoint_files.exists(self._weights(item[0]))]
+        return self.choose(evaluations) or choose_best(self._metric, evaluations)
 
     def _weights(self, step):
         return os.path.join(self._path, f"model.ckpt-{step}")
@@ -269,17 +269,18 @@ class BestWeights:
             self._write_content(None, None)  # from now on, best/ belongs to this training
         self._write_model_files()
         if best.prefix is not None:
-            opened = checkpoint_formats.open_checkpoint(best.prefix)
+            checkpoint = checkpoint_formats.open_checkpoint(best.prefix)
             checkpoint_formats.write_tensorflow(
-                self._weights(step), opened, [*checkpoint_formats.weight_names(opened), "global_step"])
+                self._weights(step), checkpoint,
+                [*checkpoint_formats.weight_names(checkpoint), "global_step"])
         self._write_content(step, best.value)
-        named = os.path.join(self._path, "checkpoint")
+        state_file = os.path.join(self._path, "checkpoint")
         if step is not None:
             name = os.path.basename(self._weights(step))
-            files.write_text(named,
+            files.write_text(state_file,
                              f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n')
-        elif files.exists(named):
-            files.remove(named)
+        elif files.exists(state_file):
+            files.remove(state_file)
         self._remove_weights([step, *kept_steps])
 
     def _write_content(self, step, value):
@@ -307,9 +308,8 @@ class BestWeights:
 
         The index files are removed first. If this process is killed before it has removed the other files,
         these files are never used, because they have no index file."""
-        found = [(name, re.fullmatch(r"model\.ckpt-(\d+)\..*?(\.tempstate\d+)?", name))
-                 for name in tf.gfile.ListDirectory(self._path)]
-        unused = [name for name, match in found
-                  if match and (match[2] or int(match[1]) not in kept_steps)]
-        for name in sorted(unused, key=lambda name: not name.endswith(".index")):
+        names = [name for name in tf.gfile.ListDirectory(self._path)
+                 if (match := re.fullmatch(r"model\.ckpt-(\d+)\..*?(\.tempstate\d+)?", name))
+                 and (match[2] or int(match[1]) not in kept_steps)]
+        for name in sorted(names, key=lambda name: not name.endswith(".index")):
             files.remove(os.path.join(self._path, name))

@@ -20,7 +20,7 @@ LOST_CHECKPOINTS = (" contains the record of a training, but its checkpoints wer
 
 class OutputDirectory:
     """The files of an output directory, as they were when they were first asked for. In other modules, the
-    name of such an object is `opened` or `trained`, and `directory` is the name of a path.
+    name of such an object is `training`, and `directory` is the name of a path.
 
     Each attribute is read once. Another process may write into the directory at the same time, so a run that
     asks twice gets the same answer. To read the files again, open the directory again.
@@ -188,9 +188,9 @@ def find_evaluation(directory):
     Args:
       directory: the directory of the model's weights: an output directory, its folder best/, or an export.
     """
-    found = [OutputDirectory(directory)]
+    candidates = [OutputDirectory(directory)]
     parent, name = os.path.split(directory.rstrip("/"))
     outer = OutputDirectory(parent or os.curdir)
     if name == best_weights.DIRECTORY and outer.best:
-        found.append(outer)
-    return next((opened for opened in found if files.exists(opened.join(EVALUATION))), None)
+        candidates.append(outer)
+    return next((candidate for candidate in candidates if files.exists(candidate.join(EVALUATION))), None)

@@ -147,10 +147,10 @@ def test_a_path_with_a_comma_is_one_path(copy, tmp_path):
         json.dumps(record).replace(str(copy.parent / "data"), str(data)))))
     change(copy, lambda record: record["flags"].update(data_dir=str(data)))
     found = reproduction.plan(str(copy), str(tmp_path / "again"))
-    assert f"--data_dir={data}" in found.flags and not found.changed
+    assert f"--data_dir={data}" in found.flags and not found.changed_files
     other = os.path.relpath(data)
     found = reproduction.plan(str(copy), str(tmp_path / "again"), overrides=[f"--data_dir={other}"])
-    assert not found.changed
+    assert not found.changed_files
 
 
 def test_predictions_of_other_texts_are_not_compared(tmp_path):

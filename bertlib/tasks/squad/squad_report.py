@@ -87,7 +87,7 @@ def write_report(path, facts, rows, answers, gold=None):
                             f'<mark class="predicted gold">both</mark>. {order}'),
             sorted(zip(rows, answers), key=rank), lambda pair: _article(*pair, gold), _MAX_QUESTIONS),
         report_sections.length_section("Exact match by length of the context", lengths, "words",
-                                       "exact match", counted="questions"), functions=functions)
+                                       "exact match", noun="questions"), functions=functions)
 
 
 def _class(row):

@@ -49,7 +49,7 @@ def write_report(path, facts, sentences, predicted):
         report_sections.length_section(
             "Sentences without an error, by length",
             [(len(result.sentence.words), float(not result.errors)) for result in results], "words",
-            "without an error", counted="sentences"), functions={"eval_f1": f1})
+            "without an error", noun="sentences"), functions={"eval_f1": f1})
 
 
 class _Result:
