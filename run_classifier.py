@@ -102,9 +102,7 @@ def main(_):
         driver.run(task)
         return
     with task_module.name_line_in_errors(settings):
-        classification = classification_task.Classification(settings)
-        driver.run(classification)
-        classification.raise_failure()
+        driver.run(classification_task.Classification(settings))
 
 
 if __name__ == "__main__":

@@ -86,9 +86,7 @@ def main(_):
     devices.log_devices()
     settings = common_flags.read_settings()
     with task_module.name_line_in_errors(settings):
-        classification = hub_classification.HubClassification(settings)
-        driver.run(classification)
-        classification.raise_failure()
+        driver.run(hub_classification.HubClassification(settings))
 
 
 if __name__ == "__main__":

@@ -113,9 +113,7 @@ def imports(path):
 
 
 def rooms_imported_by(room):
-    # bertlib/tasks/__init__.py registers the tasks of the rooms below it.
-    return {found for path in FILES[room] for module in imports(path) if (found := room_of(module))
-            and not (path.stem == "__init__" and found.startswith(f"{room}."))} - {room}
+    return {found for path in FILES[room] for module in imports(path) if (found := room_of(module))} - {room}
 
 
 def test_each_room_is_in_a_layer():

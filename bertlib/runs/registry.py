@@ -7,17 +7,18 @@ one kind of answers; a pre-trained model fills in masked words, and each model c
 """
 
 import functools
+import pkgutil
 
-# The tables of all tasks. The value for a name is a function without arguments.
-TARGETS = {}  # {name of a target: function that returns the target}
-ANSWERS = {}  # {task of predict.py, export.py and serve.py: function that returns the class of its answers}
-COMMANDS = {}  # {command that trains: function that returns its flags, in the order of --help}
+# The tables of all tasks. The value for a name is the place of an object, as "module:name".
+TARGETS = {}  # {name of a target: its class}
+ANSWERS = {}  # {task of predict.py, export.py and serve.py: the class of its answers}
+COMMANDS = {}  # {command that trains: its flags, in the order of --help}
 
 
 @functools.cache
 def find_target(name):
     """Returns a target, see `bertlib.tasks.target`. It knows no model. `name` is one of `TARGETS`."""
-    return TARGETS[name]()
+    return pkgutil.resolve_name(TARGETS[name])()
 
 
 def find_targets():
@@ -27,13 +28,13 @@ def find_targets():
 
 def find_answers(task):
     """Returns the class of the answers of a task, see `bertlib.tasks.answers`. `task` is one of `ANSWERS`."""
-    return ANSWERS[task]()
+    return pkgutil.resolve_name(ANSWERS[task])
 
 
 def find_flags(command):
     """Returns the flags of a command that trains, a tuple of entries; see `bertlib.runs.entries`.
     `command` is one of `COMMANDS`."""
-    return COMMANDS[command]()
+    return pkgutil.resolve_name(COMMANDS[command])
 
 
 @functools.cache

@@ -7,89 +7,39 @@
 - How is a trained model used? `answers`, `loaded_model`, `export_model`, `warmup`
 - What do several tasks share? `shared_flags`, `split_data`, `text_windows`
 
-This module registers the tasks in `bertlib.runs.registry`. The modules of a task are imported when something
-in them is used for the first time.
+This module registers the tasks in `bertlib.runs.registry`, as "module:name". A module is imported when
+something in it is used for the first time.
 """
 
 from bertlib.runs import registry
 
 
-def _squad_flags():
-    from bertlib.tasks.squad import squad_flags
-    return squad_flags
+def _here(places):
+    """Returns the absolute form of places in this package, {name: "package.module:name"}."""
+    return {name: f"{__name__}.{place}" for name, place in places.items()}
 
 
-def _squad_target():
-    from bertlib.tasks.squad import squad_target
-    return squad_target
-
-
-def _tagging_flags():
-    from bertlib.tasks.tagging import tagging_flags
-    return tagging_flags
-
-
-def _tagging_target():
-    from bertlib.tasks.tagging import tagging_target
-    return tagging_target
-
-
-def _pretraining_flags():
-    from bertlib.tasks.pretraining import pretraining_flags
-    return pretraining_flags
-
-
-def _pretraining_target():
-    from bertlib.tasks.pretraining import pretraining_target
-    return pretraining_target
-
-
-def _choice_flags():
-    from bertlib.tasks.choice import choice_flags
-    return choice_flags
-
-
-def _choice_target():
-    from bertlib.tasks.choice import choice_target
-    return choice_target
-
-
-def _classification_flags():
-    from bertlib.tasks.classification import classification_flags
-    return classification_flags
-
-
-def _classification_answers():
-    from bertlib.tasks.classification import classification_answers
-    return classification_answers
-
-
-def _classification_target():
-    from bertlib.tasks.classification import classification_target
-    return classification_target
-
-
-registry.TARGETS.update({
-    "questions": lambda: _squad_target().Spans(),
-    "multiple_choice": lambda: _choice_target().Endings(),
-    "tagging": lambda: _tagging_target().Tags(),
-    "multilabel": lambda: _classification_target().MultiLabel(),
-    "regression": lambda: _classification_target().Score(),
-    "classification": lambda: _classification_target().SingleLabel(),
-    "pre-training": lambda: _pretraining_target().MaskedTokens()})
-registry.ANSWERS.update({
-    "classification": lambda: _classification_answers().ChosenLabel,
-    "regression": lambda: _classification_answers().PredictedScore,
-    "multilabel": lambda: _classification_answers().ChosenLabels,
-    "tagging": lambda: _tagging_target().TaggedText,
-    "questions": lambda: _squad_target().SquadQuestions,
-    "multiple_choice": lambda: _choice_target().ChosenEnding,
-    "masked_words": lambda: _pretraining_target().MaskedWords,
-    "vectors": lambda: _classification_answers().TextVector})
-registry.COMMANDS.update({
-    "run_classifier": lambda: _classification_flags().RUN_CLASSIFIER,
-    "run_classifier_with_tfhub": lambda: _classification_flags().RUN_CLASSIFIER_WITH_TFHUB,
-    "run_ner": lambda: _tagging_flags().RUN_NER,
-    "run_pretraining": lambda: _pretraining_flags().RUN_PRETRAINING,
-    "run_squad": lambda: _squad_flags().RUN_SQUAD,
-    "run_swag": lambda: _choice_flags().RUN_SWAG})
+registry.TARGETS.update(_here({
+    "questions": "squad.squad_target:Spans",
+    "multiple_choice": "choice.choice_target:Endings",
+    "tagging": "tagging.tagging_target:Tags",
+    "multilabel": "classification.classification_target:MultiLabel",
+    "regression": "classification.classification_target:Score",
+    "classification": "classification.classification_target:SingleLabel",
+    "pre-training": "pretraining.pretraining_target:MaskedTokens"}))
+registry.ANSWERS.update(_here({
+    "classification": "classification.classification_answers:ChosenLabel",
+    "regression": "classification.classification_answers:PredictedScore",
+    "multilabel": "classification.classification_answers:ChosenLabels",
+    "tagging": "tagging.tagging_target:TaggedText",
+    "questions": "squad.squad_target:SquadQuestions",
+    "multiple_choice": "choice.choice_target:ChosenEnding",
+    "masked_words": "pretraining.pretraining_target:MaskedWords",
+    "vectors": "classification.classification_answers:TextVector"}))
+registry.COMMANDS.update(_here({
+    "run_classifier": "classification.classification_flags:RUN_CLASSIFIER",
+    "run_classifier_with_tfhub": "classification.classification_flags:RUN_CLASSIFIER_WITH_TFHUB",
+    "run_ner": "tagging.tagging_flags:RUN_NER",
+    "run_pretraining": "pretraining.pretraining_flags:RUN_PRETRAINING",
+    "run_squad": "squad.squad_flags:RUN_SQUAD",
+    "run_swag": "choice.choice_flags:RUN_SWAG"}))

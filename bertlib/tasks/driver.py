@@ -76,6 +76,7 @@ def run(task):
         phases.evaluate_and_predict()
         if exports and is_first:
             export_model.export_run(settings)
+        task.finish()
 
 
 def _create_trainable(task, starting_checkpoint, num_train_steps):

@@ -250,6 +250,13 @@ class Task(abc.ABC):
         """Evaluates or predicts a split, and writes the results into --results_dir. They replace the older
         results when this method returns. For the arguments, see `predict`."""
 
+    def finish(self):
+        """Ends the run, when all its files are written.
+
+        Raises:
+          Exception: an error that should end the command, but not lose the results.
+        """
+
     def write_table(self, name, rows, separator=",", dialect=tables.PLAIN):
         """Writes a table of predictions; see `prediction_files.write_predictions`. `name` is the name of the
         file without its extension. `dialect` is the `tables.Dialect` of the input."""

@@ -342,7 +342,7 @@ def test_metrics_that_cannot_be_used(find, returned, said, caplog):
     assert task._own_metrics("dev", [], ["eval_f1"]) == {}
     assert "compute_metrics: " in caplog.text
     with pytest.raises(Exception, match=said):
-        task.raise_failure()
+        task.finish()
 
 
 def test_declared_files_of_a_module(find, tmp_path):

@@ -276,7 +276,7 @@ class Classification(task.Task):
         """Returns the metrics of the processor's method `compute_metrics`, {name in eval_results.txt: value}.
 
         If the method raises an error, this error is logged and an empty dict is returned, so that the other
-        results are still written. `raise_failure` raises it after the run.
+        results are still written. `finish` raises it at the end of the run.
 
         Args:
           split, predictions: see `predict`.
@@ -285,10 +285,10 @@ class Classification(task.Task):
         if not hasattr(self.processor, "compute_metrics"):
             return {}
         try:
-            found = self.processor.compute_metrics(
+            own_metrics = self.processor.compute_metrics(
                 [self.target.row_label(example.label) for example in self.data[split]],
                 [self.target.row_answer(row[self.target.output])[0] for row in predictions])
-            metrics = {f"eval_{name}": float(value) for name, value in found.items()}
+            metrics = {f"eval_{name}": float(value) for name, value in own_metrics.items()}
             for name in metrics:
                 if name in known or not name.isidentifier():
                     raise ValueError(f"compute_metrics returns the metric {name[5:]!r:.80}. The name must "
@@ -300,11 +300,6 @@ class Classification(task.Task):
             return {}
         return metrics
 
-    def raise_failure(self):
-        """Raises the first error of `compute_metrics`, if there was one. Call this method after the run."""
-        if self._failure:
-            raise self._failure
-
     def write(self, split, inference):
         logging.info("%s %d examples.", {"dev": "Evaluating on", "test": "Predicting"}[
             split_data.part_of(split)], len(self.data[split]))
@@ -315,3 +310,7 @@ class Classification(task.Task):
         """The `ClassificationResults`. Only runs that evaluate or predict load their module."""
         from bertlib.tasks.classification.classification_results import ClassificationResults
         return ClassificationResults(self)
+
+    def finish(self):
+        if self._failure:
+            raise self._failure
