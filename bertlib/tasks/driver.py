@@ -1,8 +1,8 @@
-"""Runs a command that trains a task. `run` contains the steps of each run, in one order for all tasks.
+"""Runs a command that trains a task. The steps of `run` are the same for all tasks, in one order. They are
+the sections of `bertlib.tasks.task.Task`, of which each command has a subclass.
 
 Flags, data, weights and the record are checked before anything is written. Exception: `Task.make_data` writes
-the records of a sample, which the record of the run describes. A command describes its task in a subclass of
-`bertlib.tasks.task.Task`.
+the records of a sample, which the record of the run describes.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from bertlib.tasks.inference import Inference
 
 
 def run(task):
-    """Runs the phases that the flags name: training, evaluation, prediction.
+    """Runs the phases (training, evaluation, prediction) that the flags name.
 
     Args:
       task: a `bertlib.tasks.task.Task`.
@@ -28,40 +28,60 @@ def run(task):
       ValueError, OSError: flags, files or weights cannot be used, or contradict each other.
       locks.InUseError: another process writes to one of the directories.
     """
-    settings, group, is_first = task.settings, replica_group.current(), replica_group.is_first()
-    # Flags: resolve them, and read the configuration and the vocabulary that they name.
+    _resolve(task)
+    inputs = _read(task)
+    record, phases = _prepare(task, inputs)
+    _execute(task, record, phases)
+
+
+def _resolve(task):
+    """Flags: sets their defaults, and reads the configuration and the vocabulary that they name. The argument
+    of this function and of the next ones is that of `run`."""
+    settings = task.settings
     checks.refuse_tpus(settings)
     task.resolve()
     settings.resolve_results_dir()
     task.load_model()
-    # Files and data: check the directories, then read.
+
+
+def _read(task):
+    """Files and data: checks the directories, and reads the data. Returns {flag: paths}, the data files."""
+    settings = task.settings
     checks.check_directories(settings)
     training_evaluations.check_flags(settings, task.needs_do_eval)
     inputs = task.input_files()
     checks.refuse_overwriting(settings, inputs, _list_overwritten_files(task))
     task.read()
-    # The model: check the weights and the disk. Compare the run with the record of an earlier training. Plan
-    # the memory, and build the Estimator.
+    return inputs
+
+
+def _prepare(task, inputs):
+    """The model: checks its weights and the disk, compares the run with the record of an earlier training,
+    plans the memory, and builds the Estimator. Returns (the `run_record.RunRecord`, the `_Phases`)."""
+    settings, group = task.settings, replica_group.current()
     starting_checkpoint = starting_weights.find(task)
     num_train_steps = task.num_train_steps()
     last_step = min(num_train_steps, settings.max_steps or num_train_steps)
     model_checks.check_disk(settings, last_step, task.head_shapes(), task.config)
     model_checks.check_precision(settings)
     task.make_data()
-    settings.freeze()
+    settings.freeze()  # the record and the Estimator contain the values of the flags
     trainable = _create_trainable(task, starting_checkpoint, num_train_steps)
     record = run_record.RunRecord(settings, num_train_steps, last_step, _description(task, inputs, trainable))
     record.compare()
-    exports = settings.get("do_export")
-    if exports:
+    if settings.get("do_export"):
         from bertlib.tasks import export_model
         export_model.check_run(settings)
     if group:
         record_content.check_replicas_agree(group, settings, record.data)
     step_config = training_plan.resolve_step_config(settings, trainable)
     estimator = estimator_setup.create_estimator(settings, trainable, step_config, last_step)
-    phases = _Phases(task, trainable.head, estimator, starting_checkpoint)
-    # The run: train, evaluate, predict and export. From here on, files are written.
+    return record, _Phases(task, trainable.head, estimator, starting_checkpoint, num_train_steps, last_step)
+
+
+def _execute(task, record, phases):
+    """The run: locks the directories, writes the record, trains, evaluates, predicts and exports."""
+    settings, group, is_first = task.settings, replica_group.current(), replica_group.is_first()
     with estimator_setup.locked_directories(settings):
         if group:
             estimator_setup.check_shared_directory(settings, group)
@@ -71,10 +91,11 @@ def run(task):
                 from bertlib.tasks import results
                 results.write_skipped_lines(settings, task.skipped, task.dialect)
         if settings.do_train:
-            phases.train(num_train_steps, last_step)
+            phases.train()
             record.mark_finished()
         phases.evaluate_and_predict()
-        if exports and is_first:
+        if settings.get("do_export") and is_first:
+            from bertlib.tasks import export_model
             export_model.export_run(settings)
         task.finish()
 
@@ -123,36 +144,36 @@ def _list_overwritten_files(task):
 class _Phases:
     """The phases of a run, after all checks. All replicas call the same methods in the same order."""
 
-    def __init__(self, task, head, estimator, starting_checkpoint):
+    def __init__(self, task, head, estimator, starting_checkpoint, num_train_steps, last_step):
         self._task, self._settings, self._head, self._estimator = task, task.settings, head, estimator
+        # Number of steps of the learning rate's schedule, and the step at which the training ends.
+        self._num_train_steps, self._last_step = num_train_steps, last_step
         self._starting_checkpoint = starting_checkpoint  # see `starting_weights.find`
         self._is_first = replica_group.is_first()
         self._splits_with_features = set()
 
-    def train(self, num_train_steps, last_step):
-        """Trains up to a step, or until early stopping ends the training.
-
-        Args:
-          num_train_steps: number of steps of the learning rate's schedule.
-          last_step: the step at which the training ends.
-        """
+    def train(self):
+        """Trains up to the last step, or until early stopping ends the training."""
         settings, task = self._settings, self._task
         has_curve = training_evaluations.is_requested(settings)
         if has_curve:
             self._write_features("dev")
-        training_plan.log_training(settings, task, num_train_steps, last_step)
+        training_plan.log_training(settings, task, self._num_train_steps, self._last_step)
         self._write_features("train")
         if has_curve:
-            from bertlib.tasks import learning_curve
-            learning_curve.LearningCurve(
-                settings, lambda checkpoint: self._infer("dev", checkpoint, task.scores), task.title,
-                task.shown, task.full_score).train(self._estimator, last_step, self._input_fn("train"))
+            from bertlib.tasks import evaluated_training
+            evaluated_training.EvaluatedTraining(task, self._dev_scores).train(
+                self._estimator, self._last_step, self._input_fn("train"))
         else:
-            self._estimator.train_to(last_step, self._input_fn("train"))
+            self._estimator.train_to(self._last_step, self._input_fn("train"))
         settings.reopen()  # the directory contains new checkpoints
         if self._is_first and not (has_curve or task.splits()):
             logging.info("The trained weights are in %s. This run evaluated no examples, so the quality of "
                          "the model is not known.", settings.output_dir)
+
+    def _dev_scores(self, checkpoint):
+        """Returns the scores of the development set, {metric: number}, with the weights of a checkpoint."""
+        return self._infer("dev", checkpoint, self._task.scores)
 
     def evaluate_and_predict(self):
         """Evaluates or predicts each split of `Task.splits`, and writes its results. The results of all sets

@@ -256,6 +256,7 @@ class Task(abc.ABC):
         Raises:
           Exception: an error that should end the command, but not lose the results.
         """
+        return
 
     def write_table(self, name, rows, separator=",", dialect=tables.PLAIN):
         """Writes a table of predictions; see `prediction_files.write_predictions`. `name` is the name of the

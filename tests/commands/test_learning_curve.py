@@ -1,5 +1,6 @@
 """--eval_each_checkpoint: the table and the picture of the curve, and refused command lines."""
 
+import types
 import xml.etree.ElementTree
 
 import numpy as np
@@ -9,7 +10,7 @@ from rows import ROWS
 from runs import EACH_CHECKPOINT
 from test_best_model import settings
 
-from bertlib.tasks import learning_curve
+from bertlib.tasks import evaluated_training
 
 
 def test_the_curve_holds_the_metrics_of_each_checkpoint(workspaces):
@@ -36,7 +37,8 @@ def curve_of(directory, shown, *results):
     """Adds evaluations to the curve in a directory, and returns the table. An evaluation is a dict."""
     for result in results:
         given = settings(directory, eval_each_checkpoint=True, eval_every_steps=None, keep_best=None)
-        curve = learning_curve.LearningCurve(given, lambda _, result=result: result, "title", shown)
+        task = types.SimpleNamespace(settings=given, title="title", shown=shown, full_score=1.0)
+        curve = evaluated_training.EvaluatedTraining(task, lambda _, result=result: result)
         curve.evaluate_checkpoint(result["global_step"])
     return (directory / "learning_curve.tsv").read_text()
 

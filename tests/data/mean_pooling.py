@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.estimator.estimator import ModeKeys
 from bertlib.runs import model_config
 from bertlib.tasks import head
-from bertlib.tasks.classification import classification_head, classification_task, own_data
+from bertlib.tasks.classification import classification_head, classification_task
 
 GAMMA = 2.0
 
@@ -18,7 +18,7 @@ GAMMA = 2.0
 class MeanPooling(classification_task.Classification):
 
     def resolve(self):
-        self.processor = self.own_data = own_data.OwnData(self.settings, "")
+        self.resolve_own_data()
         model_config.resolve_model_flags(self.settings)
 
     def create_head(self):

@@ -44,7 +44,7 @@ def test_all_tasks_have_the_same_sections(module):
     titles = sections_of(task)
     assert len(titles) == 4
     if module is driver:
-        assert re.findall(r"^    # (.*?): ", inspect.getsource(driver.run), re.MULTILINE) == titles
+        assert re.findall(r'^    """([\w ]+): ', inspect.getsource(driver), re.MULTILINE) == titles
     else:
         found = sections_of(module)
         assert found == [title for title in titles if title in found] != []

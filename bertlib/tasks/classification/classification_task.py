@@ -62,8 +62,7 @@ class Classification(task.Task):
         if settings.task_module:
             self.processor, self.module = classification_processor.load_module(settings, suffix)
         elif classification_processor.uses_own_data(settings):
-            from bertlib.tasks.classification import own_data
-            self.processor = self.own_data = own_data.OwnData(settings, suffix)
+            self.resolve_own_data(suffix)
         else:
             self.processor = classification_processor.find_known_task(settings, suffix)
         if settings.is_given("xnli_language") and not isinstance(self.processor, XnliProcessor):
@@ -72,6 +71,12 @@ class Classification(task.Task):
         if not self.own_data:
             self.target = registry.find_target(self.processor.task_type).for_run(
                 settings, self.processor.get_labels())
+
+    def resolve_own_data(self, suffix=""):
+        """Like `resolve_processor`, for the user's own data."""
+        from bertlib.tasks.classification import own_data
+        self.processor = self.own_data = own_data.OwnData(self.settings)
+        self.own_data.resolve(suffix)
 
     # --- Files and data
 

@@ -24,21 +24,26 @@ class OwnData(classifier_data.DataProcessor):
 
     name = "Own data"
 
-    def __init__(self, settings, suffix):
-        """Resolves the flags of the user's own data. Reads no data.
-
-        Sets flags that were not given: the phases, --output_dir, and the flags whose values are in the record
-        of the training.
+    def __init__(self, settings):
+        """Creates the processor. Call `resolve`, and then `read`.
 
         Args:
           settings: a `Settings`.
+        """
+        self._settings, self._files = settings, {}
+        self.target = self.dev_rows = None
+
+    def resolve(self, suffix):
+        """Sets flags that were not given: the phases, --output_dir, and the flags whose values are in the
+        record of the training. Reads no data.
+
+        Args:
           suffix: suffix of the default --output_dir.
 
         Raises:
           ValueError, OSError: flags contradict each other, or a phase has no file.
         """
-        self._settings, self._files = settings, {}
-        self.target = self.dev_rows = None
+        settings = self._settings
         _resolve_phases(settings, suffix)
         self._record = settings.evaluated_training and settings.evaluated_training.record
         recorded_flags.inherit(settings, *classification_processor.TASK_TYPES,
@@ -95,7 +100,7 @@ class OwnData(classifier_data.DataProcessor):
                                is_ordered=is_ordered, find_problem=(
                                    row_examples.label_checker(labels, source) if labels else None))
 
-        settings, record, found = self._settings, self._record, self._files
+        settings, record = self._settings, self._record
         # Only a file of labels has the order of multi-hot lists. Other labels are sorted.
         is_ordered = bool(settings.label_file or not settings.do_train and record
                           and record.get("files", {}).get("label_file"))
@@ -129,10 +134,10 @@ class OwnData(classifier_data.DataProcessor):
                 (train, dev, _), self.dev_rows = dev_split.split_training_file(settings, train)
             if keeps_train:
                 # The values of all columns are dropped, to save memory. Only tables of predictions need them.
-                found["train"] = train._replace(rows=[row._replace(values=None) for row in train.rows])
+                self._files["train"] = train._replace(rows=[row._replace(values=None) for row in train.rows])
             if takes_out:
-                found["dev"] = dev
-        found.update(others)
+                self._files["dev"] = dev
+        self._files.update(others)
         self._warn_of_earlier_training(train)
         return labels
 

@@ -2,8 +2,8 @@
 table and as a picture, keeps the best weights (--keep_best) and ends the training early
 (--early_stopping_evals).
 
-If a command evaluates during a training, `LearningCurve` does this work. For the calls, and for evaluations
-without this module, see docs/development/paths.md#evaluation-during-a-training.
+For the calls, and for evaluations without this module, see
+docs/development/paths.md#evaluation-during-a-training.
 """
 
 import csv
@@ -20,29 +20,27 @@ from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files, replica_group
 
 
-class LearningCurve:
-    """Evaluates during a training. Writes learning_curve.tsv and learning_curve.svg, adds the metrics to
+class EvaluatedTraining:
+    """A training with evaluations. Writes learning_curve.tsv and learning_curve.svg, adds the metrics to
     metrics.jsonl, and keeps the best weights. With early stopping, also ends the training early.
 
     A resumed run keeps the rows of the table up to the newest checkpoint. It removes the rows of later steps,
     and adds new rows.
     """
 
-    def __init__(self, settings, evaluate, title, shown, full_score=1.0):
-        """Creates the curve.
+    def __init__(self, task, evaluate):
+        """Creates the training; writes nothing.
 
         Args:
-          settings: a `Settings`, checked. The table and the picture are written to --output_dir.
+          task: the `bertlib.tasks.task.Task`. Its `title`, `shown` and `full_score` describe the picture,
+            which is written to --output_dir, as is the table.
           evaluate: function that takes the prefix of a checkpoint, evaluates its weights and returns {metric:
             number}. All replicas call it before the training, and only replica 0 calls it during the
             training. Its result is used only in replica 0.
-          title: title of the picture.
-          shown: {metric: its name in the picture}. The picture shows only these metrics.
-          full_score: the best possible value of the shown metrics, such as 1.0 or 100.0. The picture shows
-            this value as 100 %.
         """
-        self._settings, self._output_dir, self._evaluate = settings, settings.output_dir, evaluate
-        self._title, self._shown, self._full_score = title, shown, full_score
+        settings = task.settings
+        self._task, self._settings, self._output_dir = task, settings, settings.output_dir
+        self._evaluate = evaluate
         self._every_steps, self._metric = settings.eval_every_steps, settings.keep_best
         self._best = self._last_step = self._failure = None
         self._rows = training_evaluations.read_rows(self._output_dir)
@@ -124,7 +122,8 @@ class LearningCurve:
     def _names(self, row):
         """Returns the names of the metrics in a row that the log shows."""
         losses = [name for name in ("eval_loss", "loss") if name in row]
-        return list(dict.fromkeys([*([self._metric] if self._metric else []), *self._shown, *losses[:1]]))
+        chosen = [self._metric] if self._metric else []
+        return list(dict.fromkeys([*chosen, *self._task.shown, *losses[:1]]))
 
     # --- During the training
 
@@ -186,14 +185,14 @@ class LearningCurve:
         rows = [row for row in self._rows if int(row["global_step"]) < step]
         rows.append({name: str(value) for name, value in metrics.items() if np.ndim(value) == 0})
         logging.info("Evaluation of step %d: %s.", step, ", ".join(
-            f"{name} {_shown(rows[-1].get(name, '-'))}" for name in self._names(rows[-1])))
+            f"{name} {_format_metric(rows[-1].get(name, '-'))}" for name in self._names(rows[-1])))
         # The table is written last, because the process may be killed at any time. So a row in the table
         # shows that three other outputs are complete for its step: the history, the picture and best/.
         self._settings.output_directory.history.add_evaluation(step, "dev", metrics)
         from bertlib.reports import charts
         files.write_text(os.path.join(self._output_dir, training_evaluations.PICTURE),
-                         charts.line_chart(self._title, training_evaluations.points(
-                             rows, self._shown, self._full_score)))
+                         charts.line_chart(self._task.title, training_evaluations.points(
+                             rows, self._task.shown, self._task.full_score)))
         if self._best:
             self._update_best(step, rows, checkpoint)
         self._write_table(rows)
@@ -245,13 +244,13 @@ def _format_rows(rows, names, best_step):
     widths = {name: max(len(name), 8) for name in names}
     lines = ["    step  " + "  ".join(name.rjust(width) for name, width in widths.items())]
     for row in rows:
-        cells = "  ".join(_shown(row.get(name, "-")).rjust(width) for name, width in widths.items())
+        cells = "  ".join(_format_metric(row.get(name, "-")).rjust(width) for name, width in widths.items())
         mark = "  best" if int(row["global_step"]) == best_step else ""
         lines.append(f"{row['global_step']:>8}  {cells}{mark}")
     return "\n".join(lines)
 
 
-def _shown(text):
+def _format_metric(text):
     """Returns the text of a metric for the log."""
     try:
         return f"{float(text):.4f}"
