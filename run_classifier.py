@@ -22,7 +22,7 @@ from absl import flags
 import numpy as np
 
 from bertlib.data import example_encoding, input_pipeline
-from bertlib.tasks import driver, head
+from bertlib.tasks import driver
 from bertlib.tasks.classification import classification_flags, classification_task, task_module
 from bertlib.tasks.classification.classification_head import (  # noqa: F401  public names of this script
     create_model,
@@ -70,8 +70,9 @@ def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remain
         `input_pipeline.record_dataset`.
       target: see `classifier_features.feature_fields`.
     """
-    return head.input_fn_builder(input_file, feature_fields(seq_length, target), is_training,
-                                 drop_remainder, example_encoding.SEQUENCES if trim_padding else ())
+    return input_pipeline.input_fn_builder(
+        input_file, feature_fields(seq_length, target), is_training, drop_remainder,
+        example_encoding.SEQUENCES if trim_padding else ())
 
 
 def input_fn_builder(features, seq_length, is_training, drop_remainder):
@@ -88,8 +89,10 @@ def input_fn_builder(features, seq_length, is_training, drop_remainder):
     }
 
     def input_fn(params):
-        batch = input_pipeline.training_batch(params) if is_training else params["batch_size"]
-        return input_pipeline.array_dataset(arrays, batch, drop_remainder)
+        examples = input_pipeline.array_examples(arrays)
+        if is_training:
+            return input_pipeline.training_dataset(examples, input_pipeline.training_batch(params))
+        return input_pipeline.evaluation_dataset(examples, params["batch_size"], drop_remainder)
     return input_fn
 
 

@@ -8,9 +8,11 @@ For this reason, a resumed run needs no saved state of the iterator.
 
 import bisect
 import collections
+from collections.abc import Callable
 import concurrent.futures
 import contextlib
 import functools
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -313,7 +315,7 @@ def _cut_into_micro_batches(examples, batch, own, totals, trimmed_fields):
       examples: {name: tensor [B, …]}, sorted by length if micro-batches are unequal.
       batch: the `Batch`.
       own: slice of the micro-batches that this replica computes.
-      totals: see `batch_totals` of `record_dataset`.
+      totals: see `batch_totals` of `training_dataset`.
       trimmed_fields: see `record_dataset`.
     """
     count = batch.num_micro_batches
@@ -346,37 +348,47 @@ def _trim(batch, trimmed_fields, length_step):
     return {**batch, **{name: batch[name][..., :longest] for name in trimmed_fields}}
 
 
-def training_batch(params, config=None):
-    """Returns the `Batch` of a training step, from the arguments that an Estimator passes to an input_fn.
+class Examples(NamedTuple):
+    """The examples of a dataset.
+
+    Attributes:
+      count: number of examples.
+      read: function that adds ops to the current function, which read a batch. Its arguments are a tensor of
+        indices, int64 [B], and the names of the fields to read, by default all. It returns {name: tensor
+        [B, …]}.
+    """
+
+    count: int
+    read: Callable
+
+
+# The functions of the pipeline need no conversion by AutoGraph. The conversion would take a second of CPU
+# time.
+@tf.autograph.experimental.do_not_convert
+def training_dataset(examples, batch, batch_totals=(), trimmed_fields=(), num_threads=None):
+    """Returns the endless dataset of a training: this replica's micro-batches, from the batch of the global
+    step on. The examples are shuffled.
 
     Args:
-      params: used if there is no `StepConfig`, as in other people's programs. params["batch_size"] is the
-        number of examples in a micro-batch, and params["gradient_accumulation_steps"] is the number of
-        micro-batches of a replica.
-      config: a `RunConfig`, or None. Its `StepConfig` contains the batch.
+      examples: an `Examples`.
+      batch: the `Batch` of a step. If it has unequal micro-batches, `token_balanced_bounds` determines their
+        numbers of examples, and each micro-batch has a `MICRO_BATCH_WEIGHT`, a float32 scalar: b · N / size
+        for a micro-batch of b examples. N is the number of micro-batches of the step on all replicas
+        together. Multiply the mean loss of each micro-batch by its weight: the mean of these products is the
+        mean loss of the step.
+      batch_totals: names of fields. For each of these fields, a micro-batch also has the scalar <name>_total:
+        the sum of the field over the whole step. Use the total as the divisor of a mean if the number of
+        terms differs between micro-batches. For example, micro-batches have different numbers of masked
+        tokens.
+      trimmed_fields: see `record_dataset`. The examples of a step are sorted by length before they are
+        divided into micro-batches.
+      num_threads: see `record_dataset`.
     """
-    if config is not None and config.step_config:
-        return config.step_config.batch
-    steps, replicas = params.get("gradient_accumulation_steps", 1), collectives.num_replicas()
-    return Batch(params["batch_size"] * steps * replicas, steps, replicas)
-
-
-def _dataset(num_examples, read, batch, drop_remainder, batch_totals, trimmed_fields, num_threads=None):
-    """Returns the dataset of a training if `batch` is a `Batch`, and that of an evaluation if it is an int.
-    `read` takes the indices of a batch and returns the batch. For the other arguments, see
-    `record_dataset`."""
-    if isinstance(batch, Batch):
-        return _training_dataset(num_examples, read, batch, batch_totals, trimmed_fields, num_threads)
-    return _evaluation_dataset(num_examples, read, batch, drop_remainder, trimmed_fields, num_threads)
-
-
-def _training_dataset(num_examples, read, batch, batch_totals, trimmed_fields, num_threads):
-    """Returns the endless dataset of this replica's micro-batches; see `record_dataset`."""
     if batch.is_unequal and not trimmed_fields:
         raise ValueError("Unequal micro-batches need trimmed_fields, because without trimming, all examples "
                          "have the same number of tokens.")
     all_reduce = collectives.current_all_reduce()
-    indices = _index_dataset(num_examples, batch.check().size)
+    indices = _index_dataset(examples.count, batch.check().size)
     if trimmed_fields:
         randomness.mark_unequal_micro_batches()
     # With replicas, each replica reads a few fields of all examples in the effective batch: the fields that
@@ -386,14 +398,15 @@ def _training_dataset(num_examples, read, batch, batch_totals, trimmed_fields, n
 
     def read_batch(indices):
         if not all_reduce:
-            examples = read(indices)
+            fields = examples.read(indices)
         else:
-            examples = {EXAMPLE_INDEX: indices, **(read(indices, deciding_fields) if deciding_fields else {})}
-        return _sort_by_length(examples, trimmed_fields[0]) if trimmed_fields else examples
+            fields = {EXAMPLE_INDEX: indices,
+                      **(examples.read(indices, deciding_fields) if deciding_fields else {})}
+        return _sort_by_length(fields, trimmed_fields[0]) if trimmed_fields else fields
 
     def read_own(micro_batch):
         indices = micro_batch.pop(EXAMPLE_INDEX)
-        return {**micro_batch, **read(indices)}
+        return {**micro_batch, **examples.read(indices)}
 
     dataset = indices.map(read_batch, num_threads)
     if batch.num_micro_batches > 1 or batch_totals or batch.is_unequal:
@@ -406,14 +419,25 @@ def _training_dataset(num_examples, read, batch, batch_totals, trimmed_fields, n
     return _trim_and_prefetch(dataset, trimmed_fields, batch.length_step)
 
 
-def _evaluation_dataset(num_examples, read, batch_size, drop_remainder, trimmed_fields, num_threads):
-    """Returns a dataset that contains each example once; see `record_dataset`. With replicas, returns the
-    batches of this replica."""
+@tf.autograph.experimental.do_not_convert
+def evaluation_dataset(examples, batch_size, drop_remainder=False, trimmed_fields=(), num_threads=None):
+    """Returns the dataset of an evaluation or a prediction, which contains each example once. With replicas,
+    it contains the batches of this replica.
+
+    Args:
+      examples: an `Examples`.
+      batch_size: number of examples in a batch. The last batch may be smaller.
+      drop_remainder: whether the last batch is left out if it is smaller than the others.
+      trimmed_fields: see `record_dataset`. The examples are then sorted by length within groups of 64
+        consecutive batches, and each batch also has `EXAMPLE_INDEX`, int64 [B]: the indices of its examples;
+        see `batches.restore_file_order`.
+      num_threads: see `record_dataset`.
+    """
     if trimmed_fields:
-        dataset = _sorted_batches(num_examples, read, batch_size, drop_remainder, trimmed_fields[0],
-                                  num_threads)
+        dataset = _sorted_batches(*examples, batch_size, drop_remainder, trimmed_fields[0], num_threads)
     else:
-        dataset = tf.data.Dataset.range(num_examples).batch(batch_size, drop_remainder).map(read, num_threads)
+        dataset = tf.data.Dataset.range(examples.count).batch(batch_size, drop_remainder)
+        dataset = dataset.map(examples.read, num_threads)
     return _trim_and_prefetch(_shard(dataset), trimmed_fields, LENGTH_STEP)
 
 
@@ -450,9 +474,43 @@ def _trim_and_prefetch(dataset, trimmed_fields, length_step):
     return dataset.prefetch(4).with_options(options)
 
 
-# The functions of the pipeline need no conversion by AutoGraph. The conversion would take a second of CPU
-# time.
-@tf.autograph.experimental.do_not_convert
+# --- The examples of a dataset, and input functions ------------------------------------------------------
+
+
+def record_examples(path, fields, trimmed_fields=(), position_fields=()):
+    """Returns the `Examples` of TFRecord files; see `record_dataset` and `RecordFiles`."""
+    records = RecordFiles([path] if isinstance(path, str) else path, fields,
+                          next(iter(trimmed_fields), None), position_fields)
+    tf.add_to_collection(graph_keys.RECORD_READERS, records)
+    features = {field.name: tf.FixedLenFeature(field.shape, tf.as_dtype(field.dtype)) for field in fields}
+
+    def read(indices, names=None):
+        serialized = tf.numpy_function(records.read, [indices], tf.string)
+        serialized.set_shape(indices.shape)
+        batch = tf.io.parse_example(serialized, {name: features[name] for name in names or features})
+        records.check(batch)
+        return {name: tf.cast(tensor, tf.int32) if tensor.dtype == tf.int64 else tensor
+                for name, tensor in batch.items()}
+
+    return Examples(len(records), read)
+
+
+def array_examples(arrays):
+    """Returns the `Examples` of arrays in memory, {name: int32 or float32 array [examples, …]}."""
+    count = len(next(iter(arrays.values())))
+    if not count:
+        raise ValueError("There are no examples.")
+
+    def read(indices, names=tuple(arrays)):
+        values = tf.numpy_function(lambda rows: [arrays[name][rows] for name in names], [indices],
+                                   [tf.as_dtype(arrays[name].dtype) for name in names])
+        for name, value in zip(names, values):
+            value.set_shape(indices.shape.concatenate(arrays[name].shape[1:]))
+        return dict(zip(names, values))
+
+    return Examples(count, read)
+
+
 def record_dataset(path, fields, batch, drop_remainder=False, batch_totals=(), num_threads=None,
                    trimmed_fields=(), position_fields=()):
     """Returns a dataset of batches {name: tensor [B, …]} from TFRecord files; int64 fields become int32.
@@ -463,28 +521,17 @@ def record_dataset(path, fields, batch, drop_remainder=False, batch_totals=(), n
     Args:
       path: the file, or a list of files, which are read like one file.
       fields: list of `Field`.
-      batch: the `Batch` of a training, for an endless, shuffled stream of this replica's micro-batches, which
-        starts at the global step. With unequal micro-batches, `token_balanced_bounds` determines their
-        numbers of examples, and each micro-batch has a `MICRO_BATCH_WEIGHT`, a float32 scalar: b · N / size
-        for a micro-batch of b examples. N is the number of micro-batches of the step on all replicas
-        together. Multiply the mean loss of each micro-batch by its weight: the mean of these products is the
-        mean loss of the step. In evaluation and prediction, an int: the number of examples in a batch. Each
-        example is then read once, in the order of the file unless `trimmed_fields` are given, and the last
-        batch may be smaller.
-      drop_remainder: whether an evaluation leaves out the last batch if it is smaller than the others.
-      batch_totals: names of fields. For each of these fields, a batch of a training also has the scalar
-        <name>_total: the sum of the field over the whole step. Use the total as the divisor of a mean if the
-        number of terms differs between micro-batches. For example, micro-batches have different numbers of
-        masked tokens.
+      batch: a `Batch` for a training: the result is an endless, shuffled `training_dataset`. An int, the
+        number of examples in a batch, for an evaluation or a prediction: the result is an
+        `evaluation_dataset`, in the order of the file unless `trimmed_fields` are given.
+      drop_remainder: see `evaluation_dataset`.
+      batch_totals: see `training_dataset`.
       num_threads: number of batches that are read at the same time. The order of the batches does not depend
         on this number.
       trimmed_fields: names of fields [B, F], or [B, C, F] if each example has C sequences. In each batch,
         these fields are cut to the length of the longest sequence, rounded up to a multiple of the batch's
-        `length_step`. The first field is the mask: 1 for real tokens, 0 for padding after them. In
-        training, the examples of a step are sorted by length before they are divided into micro-batches.
-        Outside of training, the examples are sorted by length within groups of 64 consecutive batches, and
-        each batch also has `EXAMPLE_INDEX`, int64 [B]: the positions of its examples in the file; see
-        `batches.restore_file_order`.
+        `length_step`. The first field is the mask: 1 for real tokens, 0 for padding after them. The examples
+        of a step or of 64 batches of an evaluation are sorted by length.
       position_fields: names of fields [B, P] whose values are positions in the `trimmed_fields` [B, F]. If
         there are any, each record is checked: no padding is before a real token, and each position is that of
         a real token, or 0.
@@ -492,20 +539,45 @@ def record_dataset(path, fields, batch, drop_remainder=False, batch_totals=(), n
     Raises:
       FileNotFoundError, ValueError: see `RecordFiles`.
     """
-    records = RecordFiles([path] if isinstance(path, str) else path, fields,
-                          next(iter(trimmed_fields), None), position_fields)
-    tf.add_to_collection(graph_keys.RECORD_READERS, records)
-    features = {field.name: tf.FixedLenFeature(field.shape, tf.as_dtype(field.dtype)) for field in fields}
+    examples = record_examples(path, fields, trimmed_fields, position_fields)
+    if isinstance(batch, Batch):
+        return training_dataset(examples, batch, batch_totals, trimmed_fields, num_threads)
+    return evaluation_dataset(examples, batch, drop_remainder, trimmed_fields, num_threads)
 
-    def parse(indices, names=None):
-        serialized = tf.numpy_function(records.read, [indices], tf.string)
-        serialized.set_shape(indices.shape)
-        examples = tf.io.parse_example(serialized, {name: features[name] for name in names or features})
-        records.check(examples)
-        return {name: tf.cast(tensor, tf.int32) if tensor.dtype == tf.int64 else tensor
-                for name, tensor in examples.items()}
 
-    return _dataset(len(records), parse, batch, drop_remainder, batch_totals, trimmed_fields, num_threads)
+def training_batch(params, config=None):
+    """Returns the `Batch` of a training step, from the arguments that an Estimator passes to an input_fn.
+
+    Args:
+      params: used if there is no `StepConfig`, as in other people's programs. params["batch_size"] is the
+        number of examples in a micro-batch, and params["gradient_accumulation_steps"] is the number of
+        micro-batches of a replica.
+      config: a `RunConfig`, or None. Its `StepConfig` contains the batch.
+    """
+    if config is not None and config.step_config:
+        return config.step_config.batch
+    steps, replicas = params.get("gradient_accumulation_steps", 1), collectives.num_replicas()
+    return Batch(params["batch_size"] * steps * replicas, steps, replicas)
+
+
+def input_fn_builder(input_files, fields, is_training, drop_remainder, trimmed_fields=(), batch_totals=(),
+                     num_threads=None, position_fields=()):
+    """Returns an input_fn that reads TFRecord files: the `training_dataset` of the `training_batch`, or an
+    `evaluation_dataset` with batches of params["batch_size"] examples.
+
+    Args:
+      input_files: the file, or a list of files, which are read like one file.
+      is_training: whether the dataset is that of a training.
+      fields, drop_remainder, trimmed_fields, batch_totals, num_threads, position_fields: see
+        `record_dataset`.
+    """
+    def input_fn(params, config=None):
+        examples = record_examples(input_files, fields, trimmed_fields, position_fields)
+        if is_training:
+            return training_dataset(examples, training_batch(params, config), batch_totals, trimmed_fields,
+                                    num_threads)
+        return evaluation_dataset(examples, params["batch_size"], drop_remainder, trimmed_fields, num_threads)
+    return input_fn
 
 
 def placeholders(fields, batch_size, batch_totals=()):
@@ -517,24 +589,3 @@ def placeholders(fields, batch_size, batch_totals=()):
     batch = {field.name: placeholder(field.dtype, [batch_size, *field.shape]) for field in fields}
     return {**batch, **{f"{field.name}_total": placeholder(field.dtype, []) for field in fields
                         if field.name in batch_totals}}
-
-
-def array_dataset(arrays, batch, drop_remainder=False, batch_totals=(), trimmed_fields=()):
-    """Returns a dataset like `record_dataset`, but from arrays in memory.
-
-    Args:
-      arrays: {name: int32 or float32 array [examples, …]}.
-      batch, drop_remainder, batch_totals, trimmed_fields: see `record_dataset`.
-    """
-    num_examples = len(next(iter(arrays.values())))
-    if not num_examples:
-        raise ValueError("There are no examples.")
-
-    def gather(indices, names=tuple(arrays)):
-        values = tf.numpy_function(lambda rows: [arrays[name][rows] for name in names], [indices],
-                                   [tf.as_dtype(arrays[name].dtype) for name in names])
-        for name, value in zip(names, values):
-            value.set_shape(indices.shape.concatenate(arrays[name].shape[1:]))
-        return dict(zip(names, values))
-
-    return _dataset(num_examples, gather, batch, drop_remainder, batch_totals, trimmed_fields)

@@ -47,7 +47,7 @@ class Head:
       modes: the supported modes, a tuple of `estimator.ModeKeys`.
       first_token_only: whether the head uses only the pooled output. The encoder then computes its last layer
         only for the token [CLS].
-      batch_totals: see `input_pipeline.record_dataset`.
+      batch_totals: see `input_pipeline.training_dataset`.
       uses_pooler: whether a head without `first_token_only` uses the pooled output, too.
       padding_is_removable: whether the loss depends only on real tokens. In this case, the training can leave
         out the padding.
@@ -232,19 +232,3 @@ def linear(rows, size, prefix="", initializer_range=0.02):
                               initializer=modeling.create_initializer(initializer_range))
     bias = tf.get_variable(f"{prefix}output_bias", [size], initializer=tf.zeros_initializer())
     return tf.nn.bias_add(tf.matmul(rows, weights, transpose_b=True), bias)
-
-
-def input_fn_builder(input_files, fields, is_training, drop_remainder, trimmed_fields=(), batch_totals=(),
-                     num_threads=None, position_fields=()):
-    """Returns an input_fn that reads TFRecord files. For the size of the batches, see
-    `input_pipeline.training_batch`. In evaluation and prediction, it is params["batch_size"].
-
-    Args:
-      input_files, fields, is_training, drop_remainder, trimmed_fields, batch_totals, num_threads,
-        position_fields: see `input_pipeline.record_dataset`.
-    """
-    def input_fn(params, config=None):
-        batch = input_pipeline.training_batch(params, config) if is_training else params["batch_size"]
-        return input_pipeline.record_dataset(input_files, fields, batch, drop_remainder, batch_totals,
-                                             num_threads, trimmed_fields, position_fields)
-    return input_fn

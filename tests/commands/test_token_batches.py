@@ -54,10 +54,10 @@ def examples(count=25):
             "label_ids": np.arange(count, dtype=np.int32)}
 
 
-def make_dataset(**changes):
-    batch = Batch(BATCH, changes.pop("micro_batches", PARTS), is_unequal=changes.pop("is_unequal", True))
-    return input_pipeline.array_dataset(**{**dict(arrays=examples(), batch=batch, trimmed_fields=SEQUENCES),
-                                           **changes})
+def make_dataset(micro_batches=PARTS, is_unequal=True, arrays=None, **options):
+    batch = Batch(BATCH, micro_batches, is_unequal=is_unequal)
+    return input_pipeline.training_dataset(input_pipeline.array_examples(arrays or examples()), batch,
+                                           **{"trimmed_fields": SEQUENCES, **options})
 
 
 def run_batches(fetches, iterator, count, step=0):

@@ -127,7 +127,8 @@ def test_with_xla_trimmed_batches_have_few_lengths(graph):
     for unequal in (False, True):
         step = StepConfig(train_batch_size=4, gradient_accumulation_steps=1 + unequal,
                           tokens_per_micro_batch=int(unequal), use_xla=True)
-        dataset = input_pipeline.array_dataset({"mask": mask}, step.batch, trimmed_fields=("mask",))
+        dataset = input_pipeline.training_dataset(input_pipeline.array_examples({"mask": mask}), step.batch,
+                                                  trimmed_fields=("mask",))
         batch = tf.data.make_one_shot_iterator(dataset).get_next()
         with tf.Session() as session:
             assert session.run(batch)["mask"].shape[1] == 64

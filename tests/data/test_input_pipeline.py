@@ -45,6 +45,14 @@ def assert_equal(taken, expected):
             np.testing.assert_array_equal(batch[name], values)
 
 
+def array_dataset(arrays, batch, drop_remainder=False, **options):
+    """Returns a dataset like `input_pipeline.record_dataset`, but from arrays in memory."""
+    examples = input_pipeline.array_examples(arrays)
+    if isinstance(batch, Batch):
+        return input_pipeline.training_dataset(examples, batch, **options)
+    return input_pipeline.evaluation_dataset(examples, batch, drop_remainder, **options)
+
+
 def take(arrays, indices):
     return {name: values[indices] for name, values in arrays.items()}
 
@@ -135,7 +143,7 @@ def test_a_flipped_bit_is_found_and_its_record_named(path, where):
 
 def test_no_examples_are_refused():
     with pytest.raises(ValueError, match="no examples"):
-        input_pipeline.array_dataset(make_arrays(0), Batch(2))
+        input_pipeline.array_examples(make_arrays(0))
 
 
 # --- Records that cannot be used ------------------------------------------------------------------------
@@ -217,7 +225,7 @@ def make_dataset(request, path):
     """A function that builds a dataset, from a file or from memory. The dataset must be the same."""
     def make(count, *arguments, **options):
         if request.param == "arrays":
-            return input_pipeline.array_dataset(make_arrays(count), *arguments, **options)
+            return array_dataset(make_arrays(count), *arguments, **options)
         tfrecord_files.write_records(path, FIELDS, make_rows(count))
         return input_pipeline.record_dataset(path, FIELDS, *arguments, **options)
     return make
@@ -283,16 +291,15 @@ def assert_trimmed(batch, size):
 
 
 def test_a_training_batch_is_cut_after_its_longest_sequence():
-    whole = read_batches(input_pipeline.array_dataset(make_padded(), Batch(8)), 5)
-    cut = read_batches(input_pipeline.array_dataset(make_padded(), Batch(8), trimmed_fields=TRIM), 5)
+    whole = read_batches(array_dataset(make_padded(), Batch(8)), 5)
+    cut = read_batches(array_dataset(make_padded(), Batch(8), trimmed_fields=TRIM), 5)
     for batch, other in zip(cut, whole):
         assert_trimmed(batch, 8)
         np.testing.assert_array_equal(np.sort(batch["label_ids"]), np.sort(other["label_ids"]))
 
 
 def test_micro_batches_of_a_step_are_sorted_by_length():
-    dataset = input_pipeline.array_dataset(make_padded(), Batch(32, 8), batch_totals=("label_ids",),
-                                           trimmed_fields=TRIM)
+    dataset = array_dataset(make_padded(), Batch(32, 8), batch_totals=("label_ids",), trimmed_fields=TRIM)
     step = read_batches(dataset, 8)
     for batch in step:
         assert_trimmed(batch, 4)
@@ -305,7 +312,7 @@ def test_micro_batches_of_a_step_are_sorted_by_length():
 @pytest.mark.parametrize("drop_remainder", [True, False])
 def test_evaluation_sorts_batches_and_results_are_put_back_in_order(monkeypatch, drop_remainder):
     monkeypatch.setattr(input_pipeline, "_SORTED_BATCHES", 4)
-    found = read_batches(input_pipeline.array_dataset(make_padded(), 8, drop_remainder, trimmed_fields=TRIM))
+    found = read_batches(array_dataset(make_padded(), 8, drop_remainder, trimmed_fields=TRIM))
     # The last, smaller batch has the same examples as without sorting.
     assert [len(batch["label_ids"]) for batch in found] == [8] * 11 + [2] * (not drop_remainder)
     for batch in found:
@@ -322,7 +329,7 @@ def test_evaluation_sorts_batches_and_results_are_put_back_in_order(monkeypatch,
 
 def test_an_example_of_padding_alone_keeps_a_position():
     arrays = {"input_ids": np.zeros([2, 16], np.int32), "input_mask": np.zeros([2, 16], np.int32)}
-    batch, = read_batches(input_pipeline.array_dataset(arrays, 2, trimmed_fields=TRIM))
+    batch, = read_batches(array_dataset(arrays, 2, trimmed_fields=TRIM))
     assert batch["input_ids"].shape == (2, 8)
 
 

@@ -35,7 +35,7 @@ def batches(replica, steps=2, micro_batches=2, **options):
             tf.add_to_collection(graph_keys.ALL_REDUCE, collectives.AllReduce(replica))
         count = replica.count if replica else 1
         batch = Batch(12, micro_batches, count, is_unequal=options.pop("is_unequal", False))
-        dataset = input_pipeline.array_dataset(arrays, batch, **options)
+        dataset = input_pipeline.training_dataset(input_pipeline.array_examples(arrays), batch, **options)
         return read_batches(dataset, steps * micro_batches)
 
 
@@ -60,7 +60,8 @@ def test_without_training_replicas_take_batches_in_turn(trimmed_fields):
         with tf.Graph().as_default():
             if replica:
                 replica_sync.shard_input(replica)
-            dataset = input_pipeline.array_dataset(arrays, 2, trimmed_fields=trimmed_fields)
+            dataset = input_pipeline.evaluation_dataset(input_pipeline.array_examples(arrays), 2,
+                                                        trimmed_fields=trimmed_fields)
             assert replica_sync.is_sharded() == (replica is not None)
             return [batch["number"].tolist() for batch in read_batches(dataset)]
 

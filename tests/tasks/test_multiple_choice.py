@@ -107,7 +107,8 @@ def test_batches_are_sorted_and_trimmed_by_the_longest_sequence():
     mask = (np.arange(32) < sizes[..., None]).astype(np.int32)
     arrays = {"input_mask": mask, "number": np.arange(4, dtype=np.int32)}
     with tf.Graph().as_default(), tf.Session() as session:
-        dataset = input_pipeline.array_dataset(arrays, 2, trimmed_fields=("input_mask",))
+        dataset = input_pipeline.evaluation_dataset(input_pipeline.array_examples(arrays), 2,
+                                                    trimmed_fields=("input_mask",))
         following = tf.data.make_one_shot_iterator(dataset).get_next()
         batches = [session.run(following) for _ in range(2)]
     assert [batch["number"].tolist() for batch in batches] == [[1, 0], [2, 3]]

@@ -312,7 +312,8 @@ def input_fn_builder(features, seq_length):
     """Returns an input_fn for a list of `InputFeatures`. The input_fn yields the features in order, padded to
     `seq_length` tokens."""
     def input_fn(params):
-        return input_pipeline.array_dataset(arrays_of(features, seq_length), params["batch_size"])
+        examples = input_pipeline.array_examples(arrays_of(features, seq_length))
+        return input_pipeline.evaluation_dataset(examples, params["batch_size"])
     return input_fn
 
 

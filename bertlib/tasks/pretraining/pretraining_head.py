@@ -284,11 +284,11 @@ def input_fn_builder(input_files, max_seq_length, max_predictions_per_seq, is_tr
     """
     fields = pretraining_data.feature_fields(max_seq_length, max_predictions_per_seq, vocab_size,
                                              type_vocab_size)
-    return head.input_fn_builder(list(input_files), fields, is_training, drop_remainder=is_training,
-                                 trimmed_fields=example_encoding.SEQUENCES if trim_padding else (),
-                                 batch_totals=BATCH_TOTALS if is_training else (),
-                                 num_threads=num_cpu_threads,
-                                 position_fields=pretraining_data.POSITIONS if trim_padding else ())
+    return input_pipeline.input_fn_builder(
+        list(input_files), fields, is_training, drop_remainder=is_training,
+        trimmed_fields=example_encoding.SEQUENCES if trim_padding else (),
+        batch_totals=BATCH_TOTALS if is_training else (), num_threads=num_cpu_threads,
+        position_fields=pretraining_data.POSITIONS if trim_padding else ())
 
 
 def _decode_record(record, name_to_features):
