@@ -18,13 +18,11 @@ from absl import flags
 
 from bertlib.runs import checks, model_config
 from bertlib.tasks import driver
-from bertlib.tasks.squad import squad_flags, squad_task
+from bertlib.tasks.squad import squad_answers, squad_flags, squad_task
 from bertlib.tasks.squad.squad_answers import (  # noqa: F401  public names of this script
     RawResult,
     _compute_softmax,
     _get_best_indexes,
-    get_final_text,
-    write_predictions,
 )
 from bertlib.tasks.squad.squad_data import (  # noqa: F401  public names of this script
     FeatureWriter,
@@ -45,6 +43,7 @@ from bertlib.tasks.squad.squad_head import (  # noqa: F401  public names of this
     input_fn_builder,
     model_fn_builder,
 )
+import tokenization
 
 FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
 
@@ -66,6 +65,52 @@ def validate_flags_or_throw(bert_config):
     task = squad_task.QuestionAnswering(settings)
     task.check_flags()
     checks.check_segments(bert_config, task.needs_segments)
+
+
+def get_final_text(pred_text, orig_text, do_lower_case, verbose_logging=False):
+    """Returns the part of the original text that belongs to a predicted text; see `squad_answers.align`.
+
+    Args:
+      pred_text: str, words joined by spaces.
+      orig_text: str, the words of the context that the tokens come from.
+      do_lower_case: whether the tokens are lower-cased and without accents.
+      verbose_logging: whether to log the reason if the whole original text is returned.
+    """
+    tokenizer = tokenization.BasicTokenizer(do_lower_case=do_lower_case)
+    tok_text = " ".join(tokenizer.tokenize(orig_text))
+    start, end = squad_answers.align(pred_text, orig_text, tok_text, verbose_logging)
+    return orig_text[start:end]
+
+
+def write_predictions(all_examples, all_features, all_results, n_best_size, max_answer_length, do_lower_case,
+                      output_prediction_file, output_nbest_file, output_null_log_odds_file,
+                      version_2_with_negative=False, null_score_diff_threshold=0.0, verbose_logging=False,
+                      output_offsets_file=None):
+    """Selects the answers, and writes the answers and the n-best lists. For SQuAD 2.0, also writes the null
+    odds.
+
+    Args:
+      all_examples: list of `SquadExample`.
+      all_features: list of `InputFeatures`, in any order.
+      all_results: iterable of `RawResult`, in any order.
+      n_best_size, max_answer_length, do_lower_case, version_2_with_negative, verbose_logging: see
+        `squad_answers.Search`.
+      output_prediction_file, output_nbest_file, output_null_log_odds_file, output_offsets_file: paths; see
+        `squad_answers.write_nbest` and `squad_answers.write_answers`.
+      null_score_diff_threshold: if the null odds of a question are above this number, the answer is empty.
+
+    Returns:
+      list of `squad_answers.Prediction`, without their n-best lists.
+    """
+    features = sorted(all_features, key=lambda feature: feature.example_index)
+    search = squad_answers.Search(n_best_size, max_answer_length, do_lower_case, version_2_with_negative,
+                                  verbose_logging)
+    predictions = squad_answers.write_nbest(
+        squad_answers.select_answers(all_examples, features, all_results, search), output_nbest_file)
+    squad_answers.write_answers(predictions, output_prediction_file,
+                                output_null_log_odds_file if version_2_with_negative else None,
+                                output_offsets_file, null_score_diff_threshold)
+    return predictions
 
 
 def main(_):

@@ -219,8 +219,10 @@ def run_seed(task, python, seed, output_dir, start):
             features, found["start_logits"], found["end_logits"], strict=True)]
         paths = [os.path.join(output_dir, name) for name in ("predictions.json", "nbest_predictions.json",
                                                              "null_odds.json")]
-        squad_answers.write_predictions(task.examples, features, raw, N_BEST_SIZE, MAX_ANSWER_LENGTH,
-                                            True, *paths, version_2_with_negative=task.version_2)
+        search = squad_answers.Search(N_BEST_SIZE, MAX_ANSWER_LENGTH, True, task.version_2)
+        answers = squad_answers.select_answers(task.examples, features, raw, search)
+        squad_answers.write_answers(squad_answers.write_nbest(answers, paths[1]), paths[0],
+                                    paths[2] if task.version_2 else None, None, 0.0)
         yield "Hugging Face", {**task.scores(output_dir), "cpu": cpu}
 
 

@@ -104,9 +104,7 @@ def create_estimator(settings, trainable, step_config, last_step):
         step_config=step_config, stop_request=stopping.request,
         metrics_history=history)
     return CommandEstimator(settings, trainable, hooks, config=config,
-                            train_batch_size=settings.train_batch_size if settings.do_train else None,
-                            eval_batch_size=settings.get("eval_batch_size"),
-                            predict_batch_size=settings.get("predict_batch_size"))
+                            train_batch_size=settings.train_batch_size if settings.do_train else None)
 
 
 @contextlib.contextmanager

@@ -23,8 +23,9 @@ REPORT = "eval_report.html"
 class Task(abc.ABC):
     """The task of a run: its flags and files, its head, its metrics and its results.
 
-    The sections of this class, and of its subclasses, are the parts of `driver.run`, in their order. Each
-    method is in the section of the part in which `driver.run` first uses it.
+    The sections of this class, and of its subclasses, are the steps of `driver.run`, in their order. Each
+    method is in the section of the step that first uses it. `driver.run` does not call the methods of the
+    last section.
 
     Attributes:
       settings: the `Settings` of the run.
@@ -80,30 +81,6 @@ class Task(abc.ABC):
           ValueError, OSError: a required flag is missing, or flags contradict each other.
         """
 
-    def resolve_run(self, folder):
-        """Sets the flags that most tasks resolve in the same way: those of the phases, --output_dir, and
-        those that the training of the weights recorded. A method for `resolve`.
-
-        Args:
-          folder: name of the default --output_dir below output/.
-        """
-        self.settings.choose_phases()
-        if self.settings.output_dir is None:
-            self.settings.set_default("output_dir", os.path.join("output", folder))
-        recorded_flags.inherit(self.settings, self.target.name)
-
-    def resolve_splits(self, folder, sample_defaults, names):
-        """Sets the flags of a task with the files --train_file, --dev_file and --test_file, or --data_dir. A
-        method for `resolve`.
-
-        Args:
-          folder: name of the default --output_dir below output/, and of the sample.
-          sample_defaults, names: see `split_data.resolve_flags`.
-        """
-        self.resolve_run(folder)
-        split_data.resolve_flags(self.settings, folder, sample_defaults, names)
-        model_config.resolve_model_flags(self.settings)
-
     def load_model(self):
         """Reads the configuration and the vocabulary of the model, and checks that the task can use them."""
         self.config = model_config.load_config(self.settings)
@@ -132,23 +109,6 @@ class Task(abc.ABC):
         Raises:
           ValueError, OSError: a file is not usable.
         """
-
-    def draw(self, split, examples, texts_of):
-        """Returns the examples of a split that --max_train_examples and --max_eval_examples draw. A method
-        for `read`.
-
-        Args:
-          split: name of the split.
-          examples: list of the examples in the file.
-          texts_of: function that takes an example and returns the iterable of its texts and labels, by whose
-            fingerprint examples are drawn.
-        """
-        return split_data.draw_examples(self.settings, split, examples,
-                                        lambda example: fingerprints.hash_texts(texts_of(example)))
-
-    def warn_of_unknown_tokens(self, texts_of):
-        """Warns if many tokens of the texts are [UNK]. A method for `read`."""
-        unknown_tokens.warn_if_many(self.data, texts_of, self.tokenizer)
 
     # --- The model
 
@@ -257,6 +217,47 @@ class Task(abc.ABC):
           Exception: an error that should end the command, but not lose the results.
         """
         return
+
+    # --- Called by the methods of subclasses
+
+    def resolve_run(self, folder):
+        """Sets the flags that most tasks resolve in the same way: those of the phases, --output_dir, and
+        those that the training of the weights recorded.
+
+        Args:
+          folder: name of the default --output_dir below output/.
+        """
+        self.settings.choose_phases()
+        if self.settings.output_dir is None:
+            self.settings.set_default("output_dir", os.path.join("output", folder))
+        recorded_flags.inherit(self.settings, self.target.name)
+
+    def resolve_splits(self, folder, sample_defaults, names):
+        """Sets the flags of a task with the files --train_file, --dev_file and --test_file, or --data_dir.
+
+        Args:
+          folder: name of the default --output_dir below output/, and of the sample.
+          sample_defaults, names: see `split_data.resolve_flags`.
+        """
+        self.resolve_run(folder)
+        split_data.resolve_flags(self.settings, folder, sample_defaults, names)
+        model_config.resolve_model_flags(self.settings)
+
+    def draw(self, split, examples, texts_of):
+        """Returns the examples of a split that --max_train_examples and --max_eval_examples draw.
+
+        Args:
+          split: name of the split.
+          examples: list of the examples in the file.
+          texts_of: function that takes an example and returns the iterable of its texts and labels, by whose
+            fingerprint examples are drawn.
+        """
+        return split_data.draw_examples(self.settings, split, examples,
+                                        lambda example: fingerprints.hash_texts(texts_of(example)))
+
+    def warn_of_unknown_tokens(self, texts_of):
+        """Warns if many tokens of the texts are [UNK]."""
+        unknown_tokens.warn_if_many(self.data, texts_of, self.tokenizer)
 
     def write_table(self, name, rows, separator=",", dialect=tables.PLAIN):
         """Writes a table of predictions; see `prediction_files.write_predictions`. `name` is the name of the

@@ -20,6 +20,7 @@ from texts import texts
 from bertlib.reports.report_sections import Facts
 from bertlib.tasks.squad import squad_answers, squad_data, squad_metrics, squad_report
 from bertlib.tasks.squad.squad_answers import Answer, Prediction, RawResult
+import run_squad
 import tokenization
 
 LIMITS = dict(n_best_size=20, max_answer_length=30, do_lower_case=True)
@@ -57,7 +58,7 @@ def test_files_are_the_recorded_ones_byte_for_byte(recording, tmp_path, version,
     paths = [tmp_path / name for name in ("predictions", "nbest", "null_odds")]
     results = [RawResult(result.unique_id, form(result.start_logits), form(result.end_logits))
                for result in reversed(recording.results(version))]
-    squad_answers.write_predictions(
+    run_squad.write_predictions(
         recording.examples, recording.features, results, 20, 30, True, *map(str, paths),
         version_2_with_negative=VERSIONS[version],
         null_score_diff_threshold=recording.settings["null_score_diff_threshold"])
@@ -71,11 +72,11 @@ def test_files_are_the_recorded_ones_byte_for_byte(recording, tmp_path, version,
 
 def test_final_texts_are_the_recorded_ones(recording):
     for case in json.loads(recording.text("final_text")):
-        assert squad_answers.get_final_text(case["pred"], case["orig"], True) == case["final"]
+        assert run_squad.get_final_text(case["pred"], case["orig"], True) == case["final"]
 
 
 def final_text(predicted, original, do_lower_case):
-    """Returns the result of `squad_answers.get_final_text`, by the places of characters without spaces."""
+    """Returns the result of `run_squad.get_final_text`, by the places of characters without spaces."""
     normalized = " ".join(tokenization.BasicTokenizer(do_lower_case).tokenize(original))
     start = normalized.find(predicted)
     end = start + len(predicted) - 1
@@ -93,7 +94,7 @@ def test_final_text_is_that_of_the_plain_way(original, do_lower_case, data):
     start = data.draw(st.integers(0, len(words)))
     predicted = data.draw(st.just(words[start:start + data.draw(st.integers(0, 20))])
                           | st.sampled_from(["", " ", "a", "the"]))
-    assert squad_answers.get_final_text(predicted, original, do_lower_case) == final_text(
+    assert run_squad.get_final_text(predicted, original, do_lower_case) == final_text(
         predicted, original, do_lower_case)
 
 
@@ -238,9 +239,9 @@ def test_an_example_without_offsets_gives_none(recording, tmp_path):
 def test_an_answer_that_cannot_be_found_again_is_logged_if_wanted(monkeypatch):
     logged = []
     monkeypatch.setattr(logging, "info", lambda message, *arguments: logged.append(message % arguments))
-    assert squad_answers.get_final_text("dog", "The cat", True, verbose_logging=True) == "The cat"
+    assert run_squad.get_final_text("dog", "The cat", True, verbose_logging=True) == "The cat"
     assert "'dog'" in logged[0] and "'The cat'" in logged[0]
-    squad_answers.get_final_text("dog", "The cat", True)
+    run_squad.get_final_text("dog", "The cat", True)
     assert len(logged) == 1
 
 

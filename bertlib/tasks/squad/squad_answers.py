@@ -326,7 +326,7 @@ def _find_text(example, prediction, tokenize_word, verbose_logging):
     if token_spans is None:  # the positions are unknown, so the text of the tokens is aligned with the words
         pred_text = " ".join(feature.tokens[start_index:end_index + 1]).replace(" ##", "").replace("##", "")
         tok_text = " ".join(token for word in words for token in tokenize_word(word))
-        start, end = _align(" ".join(pred_text.split()), orig_text, tok_text, verbose_logging)
+        start, end = align(" ".join(pred_text.split()), orig_text, tok_text, verbose_logging)
     else:  # `token_spans` contains (start, end) of each token: the range of its characters within its word
         start = token_spans[start_index][0]
         end = len(orig_text) - len(words[-1]) + token_spans[end_index][1]
@@ -356,8 +356,8 @@ def _place_in_context(index, words, word_offsets):
     raise IndexError(f"The words {words} have no character {index}.")
 
 
-def get_final_text(pred_text, orig_text, do_lower_case, verbose_logging=False):
-    """Returns the part of the original text that belongs to a predicted text.
+def align(pred_text, orig_text, tok_text, verbose_logging):
+    """Returns (start, end), the place of a predicted text in the original text.
 
     Tokens may lack the case, the accents and the spaces of the original text. In addition, the words of the
     original text may be longer than the predicted tokens. Example: the model predicts "steve smith", the
@@ -372,22 +372,8 @@ def get_final_text(pred_text, orig_text, do_lower_case, verbose_logging=False):
     Args:
       pred_text: str, words joined by spaces.
       orig_text: str, the words of the context that the tokens come from.
-      do_lower_case: whether the tokens are lower-cased and without accents.
-      verbose_logging: whether to log the reason if the whole original text is returned.
-
-    This function is kept for scripts that import it. `select_answers` finds texts in the same way if the
-    features have no `token_spans`.
-    """
-    tokenizer = tokenization.BasicTokenizer(do_lower_case=do_lower_case)
-    start, end = _align(pred_text, orig_text, " ".join(tokenizer.tokenize(orig_text)), verbose_logging)
-    return orig_text[start:end]
-
-
-def _align(pred_text, orig_text, tok_text, verbose_logging):
-    """Returns (start, end), the place of a predicted text in the original text; see `get_final_text`.
-
-    Args:
-      tok_text: the tokens of the original text, joined by spaces.
+      tok_text: str, the tokens of the original text, joined by spaces.
+      verbose_logging: whether to log the reason if the place is that of the whole original text.
     """
     orig_positions, tok_positions = _non_space_positions(orig_text), _non_space_positions(tok_text)
     first = tok_text.find(pred_text)
@@ -405,33 +391,6 @@ def _non_space_positions(text):
 
 
 # --- Files ------------------------------------------------------------------------------------------------
-
-
-def write_predictions(all_examples, all_features, all_results, n_best_size, max_answer_length, do_lower_case,
-                      output_prediction_file, output_nbest_file, output_null_log_odds_file,
-                      version_2_with_negative=False, null_score_diff_threshold=0.0, verbose_logging=False,
-                      output_offsets_file=None):
-    """Selects the answers, and writes the answers and the n-best lists. For SQuAD 2.0, also writes the null
-    odds.
-
-    Args:
-      all_examples: list of `SquadExample`.
-      all_features: list of `InputFeatures`, in any order.
-      all_results: iterable of `RawResult`, in any order.
-      n_best_size, max_answer_length, do_lower_case, version_2_with_negative, verbose_logging: see `Search`.
-      output_prediction_file, output_nbest_file, output_null_log_odds_file, output_offsets_file: paths; see
-        `write_nbest` and `write_answers`.
-      null_score_diff_threshold: if the null odds of a question are above this number, the answer is empty.
-
-    Returns:
-      list of `Prediction`, without their n-best lists.
-    """
-    features = sorted(all_features, key=lambda feature: feature.example_index)
-    search = Search(n_best_size, max_answer_length, do_lower_case, version_2_with_negative, verbose_logging)
-    predictions = write_nbest(select_answers(all_examples, features, all_results, search), output_nbest_file)
-    write_answers(predictions, output_prediction_file, output_null_log_odds_file if version_2_with_negative
-                  else None, output_offsets_file, null_score_diff_threshold)
-    return predictions
 
 
 def write_nbest(predictions, path):
