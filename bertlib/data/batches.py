@@ -113,13 +113,13 @@ def restore_file_order(results):
       results: iterable of dicts with the key `EXAMPLE_INDEX`. If the dicts lack this key, they are already in
         order, and are yielded unchanged.
     """
-    waiting, next_index = {}, 0
+    early_results, next_index = {}, 0
     for result in results:
         index = result.pop(EXAMPLE_INDEX, None)
         if index is None:
             yield result
             continue
-        waiting[int(index)] = result
-        while next_index in waiting:
-            yield waiting.pop(next_index)
+        early_results[int(index)] = result
+        while next_index in early_results:
+            yield early_results.pop(next_index)
             next_index += 1

@@ -211,7 +211,7 @@ class ColumnIndex(NamedTuple):
         except RowError:
             return False
 
-    def find_usual(self, choices, what, flag, needed=True):
+    def find_usual(self, choices, what, flag, is_needed=True):
         """Finds the set of usual names whose columns all exist in the file. Returns these names as they are
         written in the file.
 
@@ -219,31 +219,31 @@ class ColumnIndex(NamedTuple):
           choices: sets of names, such as `header_rows.TEXTS`.
           what: a noun for the content of the columns, such as "labels", for error messages.
           flag: name of the flag that can name the columns.
-          needed: whether to raise an error if the columns cannot be determined.
+          is_needed: whether to raise an error if the columns cannot be determined.
 
         Returns:
           list of names. If the file has the columns of no set, or of several sets, the result is None.
 
         Raises:
-          RowError: the result would be None, but `needed` is true.
+          RowError: the result would be None, but `is_needed` is true.
         """
         # The letter case of names is ignored: "Text" counts as "text". But if the names of two columns differ
         # only in their letter case, the letter case matters.
-        found = {name.casefold(): name for name in self.names or ()}
-        if len(found) < len(self.names or ()):
-            found = {name: name for name in self.names}
-        matches = [[found[name] for name in names] for names in choices if set(names) <= found.keys()]
+        spellings = {name.casefold(): name for name in self.names or ()}
+        if len(spellings) < len(self.names or ()):
+            spellings = {name: name for name in self.names}
+        matches = [[spellings[name] for name in names] for names in choices if set(names) <= spellings.keys()]
         if len(matches) == 1:
             return matches[0]
-        if not needed:
+        if not is_needed:
             return None
         if matches:
             raise RowError(self.line, f"several columns could contain the {what}: {_in_words(matches)}. Name "
                            f"the right columns with {flag}; the columns are {self.names_in_words()}.")
-        listed = "there is no header row, so pass numbers, from 1" if self.names is None else (
+        description = "there is no header row, so pass numbers, from 1" if self.names is None else (
             f"the columns are {self.names_in_words()}{'' if self.is_json else _NO_HEADER}")
         raise RowError(self.line, f"no column has a usual name for {what}. Name the columns of the {what} "
-                       f"with {flag}; {listed}.")
+                       f"with {flag}; {description}.")
 
     def name_of(self, place):
         """Returns the name of the column at this place.
@@ -262,9 +262,9 @@ class ColumnIndex(NamedTuple):
         """Returns a text that lists the names, with invisible characters as escapes."""
         short = [name if len(name) <= _SHOWN_CHARACTERS else f"{name[:_SHOWN_CHARACTERS]}…"
                  for name in self.names]
-        listed = ", ".join(repr(name) if is_blank(name) or "," in name or not name.isprintable() else name
-                           for name in short)
-        return f"{listed}{self._hint()}"
+        text = ", ".join(repr(name) if is_blank(name) or "," in name or not name.isprintable() else name
+                         for name in short)
+        return f"{text}{self._hint()}"
 
     def _hint(self):
         if self.is_json or self.width > 1:
@@ -350,7 +350,7 @@ class TextFile:
       row_of: see `tables.Table.row_of`.
     """
 
-    def __init__(self, reader, stream, path, input_format, known=None, ahead=LOOKAHEAD_ROWS):
+    def __init__(self, reader, stream, path, input_format, known_labels=None, ahead=LOOKAHEAD_ROWS):
         """Opens the table of the rows.
 
         Args:
@@ -358,11 +358,11 @@ class TextFile:
           stream: binary stream, iterated by lines.
           path: name of the file, for error messages and the log.
           input_format: one of `tables.FORMATS`.
-          known: the known labels; None if they are not known.
+          known_labels: the known labels; None if they are not known.
           ahead: number of rows after the first row that may be read before the first example is yielded. They
             are needed to decide whether the first row is a header row. In JSON Lines, no rows are read ahead.
         """
-        self._reader, self.path, self._known, self._ahead = reader, path, known, ahead
+        self._reader, self.path, self._known_labels, self._ahead = reader, path, known_labels, ahead
         self._table = tables.Table(stream, input_format, reader.delimiter, reader.encoding)
         self.dialect, self.row_of = self._table.dialect, self._table.row_of
         self.place = self.text_places = None
@@ -389,14 +389,14 @@ class TextFile:
             if isinstance(row, RowError):
                 yield TextRow(line, None, bad=row)
                 continue
-            found = self._read_object(line, row)
+            text_row = self._read_object(line, row)
             if self.place is None:
                 # If no row has the columns, their names are wrong: one error, and not one for each row.
-                without_texts.append(found)
+                without_texts.append(text_row)
                 continue
             yield from without_texts
             without_texts.clear()
-            yield found
+            yield text_row
         if without_texts:
             raise RowError(without_texts[0].line, without_texts[0].problem)
 
@@ -454,10 +454,10 @@ class TextFile:
           RowError: the columns do not exist, or cannot be determined with certainty.
         """
         line, first = head[0]
-        others = [row for _, row in head[1:] if isinstance(row, list)]
+        other_rows = [row for _, row in head[1:] if isinstance(row, list)]
         names = [name.strip() for name in first]
         self.place = ColumnIndex(line, names, False, len(first), self._table.delimiter)
-        has_header = self._has_header(line, first, others)
+        has_header = self._has_header(line, first, other_rows)
         if not has_header:
             self.place = self.place._replace(names=None)
         self.text_places = self._find_texts()
@@ -498,21 +498,21 @@ class TextFile:
         if place.names is None:
             return ("there is no header row. Pass --text_column with the numbers of the texts' columns, "
                     "from 1.")
-        first, *others = self._reader.other_names
-        missing = next(name for name in first if not place.has_all([name]))
+        first, *alternatives = self._reader.other_names
+        column = next(name for name in first if not place.has_all([name]))
         advice = "the columns of the texts" if place.is_json else (
             "the columns of the texts; if this row is not a header, with their numbers, from 1")
-        also = f" The columns may also be named {_in_words(others)}." if others else ""
-        return (f"there is no column {missing!r}; the columns are {place.names_in_words()}. Pass "
+        also = f" The columns may also be named {_in_words(alternatives)}." if alternatives else ""
+        return (f"there is no column {column!r}; the columns are {place.names_in_words()}. Pass "
                 f"--text_column with {advice}.{also}")
 
-    def _has_header(self, line, first, others):
+    def _has_header(self, line, first, other_rows):
         """Returns whether the first row is a header row.
 
         Args:
           line: line number of the first row.
           first: values of the first row.
-          others: list of the values of the other rows.
+          other_rows: list of the values of the other rows.
 
         Raises:
           RowError: all columns were passed by number, and one of these problems was found: `header` is true,
@@ -529,23 +529,23 @@ class TextFile:
         # The column of the labels is often passed as -1, the last column. In a file without labels, the last
         # column may be a text. So a column of texts does not count as a column of labels.
         labels = [place for place in labels if place not in texts]
-        kind = self._reader.label_kind.with_known(self._known)
+        kind = self._reader.label_kind.with_known(self._known_labels)
         if self._reader.header:
             for place in labels:
-                if kind.is_example(first[place], [row[place] for row in others if len(row) == width]):
+                if kind.is_example(first[place], [row[place] for row in other_rows if len(row) == width]):
                     raise RowError(line, f"--header=true, but this row looks like an example: it has "
                                    f"{first[place]!r:.80} in the column of the labels, as other rows do. "
                                    "Pass --header=false, or rename that column.")
             return True
-        if header_rows.looks_like_header(first, others, texts, labels, kind):
-            shown = f"{', '.join(first):.80}"
+        if header_rows.looks_like_header(first, other_rows, texts, labels, kind):
+            text = f"{', '.join(first):.80}"
             if self._reader.header is None:
                 raise RowError(line, "the columns are given by number, but this row looks like a header row: "
-                               f"{shown}. If it is a header row, pass --header=true; if it is an example, "
+                               f"{text}. If it is a header row, pass --header=true; if it is an example, "
                                "pass --header=false.")
             logging.warning("%s:%d: this row is an example, because --header is false, but it looks like a "
                             "header row: %s. If it is a header row, pass --header=true.", self.path, line,
-                            shown)
+                            text)
         return False
 
     # --- Each row

@@ -147,9 +147,9 @@ def merge_surveys(input_files, surveys):
                          "sentence in each line, and a blank line between documents.")
     # Each file has its own fingerprint, so the files can be read by different processes. If there are several
     # files, the fingerprint of the corpus is a hash of these fingerprints.
-    fingerprint, *others = (counts.fingerprint for counts in surveys)
-    if others:
-        fingerprint = fingerprints.hash_bytes(" ".join([fingerprint, *others]).encode())
+    fingerprint, *other_fingerprints = (counts.fingerprint for counts in surveys)
+    if other_fingerprints:
+        fingerprint = fingerprints.hash_bytes(" ".join([fingerprint, *other_fingerprints]).encode())
     return Corpus(sum(counts.documents for counts in surveys), sum(counts.sentences for counts in surveys),
                   fingerprint)
 

@@ -62,7 +62,7 @@ class FileFaults:
     """The faults of one file.
 
     Attributes:
-      found: list of `Fault` in the order of the lines.
+      faults: list of `Fault` in the order of the lines.
       counts: {kind: number of faults}.
     """
 
@@ -75,7 +75,7 @@ class FileFaults:
             line is an error, and the message does not advise --skip_bad_lines.
           row_of: function that returns the row of a line in a spreadsheet program, see `tables.Table.row_of`.
         """
-        self.found, self.counts = [], collections.Counter()
+        self.faults, self.counts = [], collections.Counter()
         self._path, self._is_skipping, self._row_of = path, is_skipping, row_of
 
     def __bool__(self):
@@ -92,13 +92,13 @@ class FileFaults:
         Raises:
           ValueError: the rest of the file cannot be read.
         """
-        if any(fault.line == error.line for fault in self.found[-1:]):
+        if any(fault.line == error.line for fault in self.faults[-1:]):
             return  # Only the first fault of a line is added. An undecodable line often has several faults.
         self.counts[error.kind] += 1
         text = _shorten(error.text if values is None else values, delimiter)
         fault = Fault(self._path, error.line, error.kind, error.problem, text, error.value,
                       self._row_of(error.line))
-        bisect.insort(self.found, fault, key=lambda fault: fault.line)
+        bisect.insort(self.faults, fault, key=lambda fault: fault.line)
         if error.kind == _LAST:
             raise self._error()
 
@@ -120,9 +120,9 @@ class FileFaults:
         faults. Call `check` first. `with_what` says what was left out together with the lines."""
         if self:
             logging.warning("%s: %d bad lines are left out%s, because --skip_bad_lines=true: %s. The first "
-                            "bad line is line %d.", self._path, len(self.found), with_what,
-                            summarize(self.counts), self.found[0].line)
-        return self.found
+                            "bad line is line %d.", self._path, len(self.faults), with_what,
+                            summarize(self.counts), self.faults[0].line)
+        return self.faults
 
     def _error(self, reason=None):
         """Returns a ValueError that counts the faults. It lists the first `MAX_LISTED` faults, and the first
@@ -135,20 +135,20 @@ class FileFaults:
             quote is not closed.
         """
         if self.counts[_LAST]:
-            line = self.found[-1].line
+            line = self.faults[-1].line
             reason = (f"The lines after line {line} cannot be read, not even with --skip_bad_lines=true. "
                       f"Correct line {line}.")
-        number, faults = len(self.found), self.found[:MAX_LISTED]
-        for fault in self.found[MAX_LISTED:]:
-            if all(fault.kind != other.kind for other in faults):
-                faults.append(fault)
-        listed = self._listed(faults)
+        number, examples = len(self.faults), self.faults[:MAX_LISTED]
+        for fault in self.faults[MAX_LISTED:]:
+            if all(fault.kind != other.kind for other in examples):
+                examples.append(fault)
+        texts = self._describe(examples)
         if number == 1 and not self._is_skipping:
-            return ValueError(*listed)
+            return ValueError(*texts)
         title = ""
         if number > 1:
-            which = "they are" if number == len(faults) else (
-                f"the first {MAX_LISTED} are" if len(faults) == MAX_LISTED else
+            which = "they are" if number == len(examples) else (
+                f"the first {MAX_LISTED} are" if len(examples) == MAX_LISTED else
                 f"the first {MAX_LISTED}, and the first line of each kind that is not among them, are")
             title = f"{self._path}: {number:,} lines cannot be used ({summarize(self.counts)}); {which}:"
         decode = ""
@@ -156,14 +156,14 @@ class FileFaults:
             decode = (f"Begin with the encoding: {self.counts[_ENCODING]:,} lines cannot be decoded. When "
                       "you have corrected the encoding, the same lines may show other faults.")
         advice = "" if self._is_skipping is None else ", or pass --skip_bad_lines=true to leave them out"
-        return ValueError("\n".join(filter(None, [title, *listed, decode,
+        return ValueError("\n".join(filter(None, [title, *texts, decode,
                                                   reason or f"Correct these lines{advice}."])))
 
-    def _listed(self, faults):
+    def _describe(self, faults):
         """Returns a list of texts for some faults. Each problem occurs once, with the number of the other
         lines of the file that have it, and the first of these lines."""
         texts, groups = [], collections.defaultdict(list)
-        for fault in self.found:
+        for fault in self.faults:
             groups[fault.problem].append(fault)
         for problem in dict.fromkeys(fault.problem for fault in faults):
             first, *others = groups[problem]
@@ -208,13 +208,13 @@ def _shorten(values, delimiter):
     return values.rstrip("\r\n")[:MAX_TEXT_CHARACTERS].replace("\0", "\ufffd")
 
 
-def format_table(found, dialect=PLAIN):
+def format_table(faults, dialect=PLAIN):
     """Returns the content of skipped_lines.csv, a str.
 
     Args:
-      found: list of `Fault`.
+      faults: list of `Fault`.
       dialect: the `tables.Dialect` of the table.
     """
     return prediction_files.format_csv_header(_COLUMNS, False, dialect) + "".join(
         prediction_files.format_csv_row([fault.path, fault.line, fault.kind, fault.reason, fault.text],
-                                        delimiter=dialect.delimiter) for fault in found)
+                                        delimiter=dialect.delimiter) for fault in faults)

@@ -78,8 +78,8 @@ def _fingerprint(inputs, examples):
 
 def _describe(records):
     """Returns the size and the fingerprint of a TFRecord file: {"bytes": int, "fingerprint": str}."""
-    found = fingerprints.hash_files([records])
-    return {name: found[name] for name in ("bytes", "fingerprint")}
+    description = fingerprints.hash_files([records])
+    return {name: description[name] for name in ("bytes", "fingerprint")}
 
 
 def _read(entry):

@@ -29,24 +29,24 @@ class LabelKind:
       is_score: whether a label is a number.
       is_multilabel: whether a field may contain several labels.
       separator: the text between two labels in a field. It is used only if a field may contain several.
-      known: collection of the known labels; None if the labels are not known.
+      known_labels: collection of the known labels; None if the labels are not known.
     """
 
     is_score: bool = False
     is_multilabel: bool = False
     separator: str = ","
-    known: Collection | None = None
+    known_labels: Collection | None = None
 
-    def with_known(self, known):
+    def with_known(self, labels):
         """Returns a copy with the known labels, an iterable or None."""
-        return dataclasses.replace(self, known=None if known is None else frozenset(known))
+        return dataclasses.replace(self, known_labels=None if labels is None else frozenset(labels))
 
     def split(self, value):
         """Returns the list of labels in a field."""
         if not self.is_multilabel:
             return [value.strip()]
         try:
-            return label_lists.read(value, self.separator, self.known).names
+            return label_lists.read(value, self.separator, self.known_labels).names
         except ValueError:  # the row is refused when its labels are read
             return [value.strip()]
 
@@ -55,9 +55,9 @@ class LabelKind:
         task types, only the known labels are labels. If the known labels were not passed, returns None."""
         if self.is_score:
             return parse_number(value.strip()) is not None
-        return None if self.known is None else bool(self.known.intersection(self.split(value)))
+        return None if self.known_labels is None else bool(self.known_labels.intersection(self.split(value)))
 
-    def is_example(self, value, others):
+    def is_example(self, value, other_values):
         """Returns whether the first row is an example. Only the labels are used for this decision.
 
         Returns True for an example, False for a header row, and None if the labels are not enough for a
@@ -65,18 +65,18 @@ class LabelKind:
 
         Args:
           value: the label field of the first row.
-          others: the label fields of the other rows.
+          other_values: the label fields of the other rows.
         """
         if self.is_label(value):
             return True
         if self.is_score:
-            return False if any(map(self.is_label, others)) else None
-        if set(self.split(value)) & {name for other in others for name in self.split(other)}:
+            return False if any(map(self.is_label, other_values)) else None
+        if set(self.split(value)) & {name for field in other_values for name in self.split(field)}:
             return True
-        return False if others else None
+        return False if other_values else None
 
 
-def looks_like_header(first, others, texts, labels, kind):
+def looks_like_header(first, other_rows, texts, labels, kind):
     """Returns whether the first row of a file looks like a header row.
 
     The first row looks like a header row if one of the rules below applies. In these rules, a *name* is a
@@ -96,16 +96,16 @@ def looks_like_header(first, others, texts, labels, kind):
 
     Args:
       first: values of the first row, list of str.
-      others: the rows after the first row, lists of str. Rows that have more or fewer values than the first
-        row are ignored.
+      other_rows: the rows after the first row, lists of str. Rows that have more or fewer values than the
+        first row are ignored.
       texts, labels: indices of the columns of texts and of labels.
       kind: a `LabelKind`.
     """
-    others = [row for row in others if len(row) == len(first)]
+    other_rows = [row for row in other_rows if len(row) == len(first)]
     if any(first[place].strip().lower() in _USUAL_NAMES for place in texts) or len(first) > 1 and (
             first == list(map(str, range(len(first))))):
         return True
-    columns = {place: [row[place] for row in others] for place in labels}
+    columns = {place: [row[place] for row in other_rows] for place in labels}
     states = {place: kind.is_example(first[place], values) for place, values in columns.items()}
     if True in states.values():
         return False
@@ -115,7 +115,7 @@ def looks_like_header(first, others, texts, labels, kind):
         return True
     if not all(_is_name(first[place]) for place in texts):
         return False
-    if not others:
+    if not other_rows:
         return any(_is_name(first[place]) and kind.is_label(first[place]) is False for place in labels)
     return any(_is_name(first[place]) and _has_repeated_labels(columns[place]) for place in foreign)
 

@@ -51,25 +51,25 @@ class Labels(NamedTuple):
     @property
     def bits(self):
         """The values of a multi-hot list as a list of bool; None if the row has other labels, or none."""
-        found = [BITS.get(name.lower()) for name in self.names]
-        return found if found and None not in found else None
+        values = [BITS.get(name.lower()) for name in self.names]
+        return values if values and None not in values else None
 
 
-def read(text, separator=",", known=None):
+def read(text, separator=",", known_labels=None):
     """Returns the `Labels` in a field.
 
     Args:
       text: str.
       separator: the text between labels without brackets.
-      known: container of the known labels, or None. If all parts of the field are known labels, brackets and
-        quotes are parts of the labels.
+      known_labels: container of the known labels, or None. If all parts of the field are known labels,
+        brackets and quotes are parts of the labels.
 
     Raises:
       ValueError: the field begins like a list, but is not a complete list.
     """
     text = text.strip()
     plain = [name.strip() for name in text.split(separator) if name.strip()]
-    if known is not None and plain and all(name in known for name in plain):
+    if known_labels is not None and plain and all(name in known_labels for name in plain):
         return Labels(plain, plain)
     if text == "set()":  # Python writes an empty set in this way
         text = "[]"
@@ -153,14 +153,14 @@ def _is_balanced(name):
 # --- All rows of a file ----------------------------------------------------------------------------------
 
 
-def compare_rows(rows, known, is_ordered):
+def compare_rows(rows, known_labels, is_ordered):
     """Compares the labels in all rows of a file. Returns for each row the list of its labels, or a
     `RowError` if this row contradicts the other rows.
 
     Args:
       rows: list of (line number, `Labels`).
-      known: list of the labels of the task; None if they are not known.
-      is_ordered: whether `known` is in the order of multi-hot lists.
+      known_labels: list of the labels of the task; None if they are not known.
+      is_ordered: whether `known_labels` is in the order of multi-hot lists.
 
     Raises:
       RowError: all rows are multi-hot, but the labels or their order are not known, or their number is
@@ -168,10 +168,10 @@ def compare_rows(rows, known, is_ordered):
     """
     rows = _choose_brackets(rows)
     filled = [(line, labels) for line, labels in rows if labels.names]
-    if _is_multi_hot([labels for _, labels in filled], known):
-        return _read_multi_hot(rows, filled[0], known, is_ordered)
+    if _is_multi_hot([labels for _, labels in filled], known_labels):
+        return _read_multi_hot(rows, filled[0], known_labels, is_ordered)
     has_words = any(_NUMBER.fullmatch(name) is None for _, labels in filled for name in labels.names)
-    return [_check_row(line, labels, has_words, known) for line, labels in rows]
+    return [_check_row(line, labels, has_words, known_labels) for line, labels in rows]
 
 
 def _choose_brackets(rows):
@@ -188,54 +188,55 @@ def _choose_brackets(rows):
              if is_open(labels) and labels.names[0] not in sure else labels) for line, labels in rows]
 
 
-def _is_multi_hot(rows, known):
+def _is_multi_hot(rows, known_labels):
     """Returns whether `Labels` of several rows are multi-hot. In other rows of zeros and ones, the labels
     have the names 0 and 1.
 
     Args:
       rows: the `Labels` of the rows that have labels.
-      known: list of the labels of the task; None if they are not known.
+      known_labels: list of the labels of the task; None if they are not known.
     """
     if not rows or any(labels.bits is None for labels in rows):
         return False
     sizes = {len(labels.names) for labels in rows}
     repeats = any(len(set(labels.bits)) < len(labels.bits) for labels in rows)
-    if known is not None and all(name in known for labels in rows for name in labels.names):
-        return repeats and sizes == {len(known)}
-    is_single = sizes == {1} and (known is None or len(known) > 1)
+    if known_labels is not None and all(name in known_labels for labels in rows for name in labels.names):
+        return repeats and sizes == {len(known_labels)}
+    is_single = sizes == {1} and (known_labels is None or len(known_labels) > 1)
     return repeats or len(sizes) == 1 and not is_single and not any(labels.is_quoted for labels in rows)
 
 
-def _read_multi_hot(rows, first, known, is_ordered):
+def _read_multi_hot(rows, first, known_labels, is_ordered):
     """Returns the labels of multi-hot rows; see `compare_rows`. `first` is the first row with labels."""
     line, size = first[0], len(first[1].names)
-    if known is None or not is_ordered:
-        unknown = "names of the labels are" if known is None else "order of the labels in the list is"
-        raise RowError(line, f"the labels are a list of {size} zeros and ones, and the {unknown} "
+    if known_labels is None or not is_ordered:
+        subject = "names of the labels are" if known_labels is None else "order of the labels in the list is"
+        raise RowError(line, f"the labels are a list of {size} zeros and ones, and the {subject} "
                        "unknown. Pass --label_file, a file with the names in the order of the list. Or: "
                        f"{FORMS}", "bad label")
-    if size != len(known):
-        raise RowError(line, f"the labels are a list of {size} zeros and ones, but the task has {len(known)} "
-                       f"labels. The list must have one value for each label. Or: {FORMS}", "bad label")
-    logging.info("The labels are lists of zeros and ones, in the order %s.", ", ".join(known))
-    return [[name for name, bit in zip(known, labels.bits) if bit] if len(labels.names) == size else
+    if size != len(known_labels):
+        raise RowError(line, f"the labels are a list of {size} zeros and ones, but the task has "
+                       f"{len(known_labels)} labels. The list must have one value for each label. Or: "
+                       f"{FORMS}", "bad label")
+    logging.info("The labels are lists of zeros and ones, in the order %s.", ", ".join(known_labels))
+    return [[name for name, bit in zip(known_labels, labels.bits) if bit] if len(labels.names) == size else
             RowError(line, f"the labels are a list of {len(labels.names)} zeros and ones, but the list in "
                      f"line {first[0]} has {size}. Correct the row or remove it.", "bad label")
             for line, labels in rows]
 
 
-def _check_row(line, labels, has_words, known):
+def _check_row(line, labels, has_words, known_labels):
     """Returns the labels of a row that is not multi-hot; a `RowError` if the row looks multi-hot.
 
     Args:
       line: number of the line.
       labels: the `Labels`.
       has_words: whether a row of the file has a label that is not a number.
-      known: list of the labels of the task; None if they are not known.
+      known_labels: list of the labels of the task; None if they are not known.
     """
     bits = labels.bits or ()
     is_list = labels.in_brackets and not labels.is_quoted and len(bits) > 1
-    is_known = known is not None and all(name in known for name in labels.names)
+    is_known = known_labels is not None and all(name in known_labels for name in labels.names)
     if not is_known and (len(set(bits)) < len(bits) or is_list and has_words):
         return RowError(line, f"the labels {', '.join(labels.names):.80} are zeros and ones, but other rows "
                         f"contain names of labels. {FORMS}", "bad label")

@@ -26,7 +26,7 @@ def read(path, encoding="utf-8"):
     input_format = tables.format_from_name(path)
     if input_format == "jsonl":
         raise ValueError(f"--label_map={path}: the name of the file must end in .csv or .tsv.")
-    found, lines = {}, {}
+    mapping, lines = {}, {}
     with tables.open_table(path) as stream:
         for line, row in tables.Table(stream, input_format, encoding=encoding):
             if isinstance(row, RowError):
@@ -38,15 +38,15 @@ def read(path, encoding="utf-8"):
                 raise RowError(line, "the row must consist of an old and a new label, such as Yes,yes. "
                                "Complete the row or remove it.")
             old, new = values
-            if found.setdefault(old, new) != new:
+            if mapping.setdefault(old, new) != new:
                 raise RowError(line, f"the label {old!r:.80} becomes {new!r:.80}, but in line "
-                               f"{lines[old]} it becomes {found[old]!r:.80}. Remove one of the two rows.")
+                               f"{lines[old]} it becomes {mapping[old]!r:.80}. Remove one of the two rows.")
             lines[old] = line
-        for old, new in found.items():
-            last = found.get(new, new)
+        for old, new in mapping.items():
+            last = mapping.get(new, new)
             if last != new:
                 raise RowError(lines[old], f"the label {old!r:.80} becomes {new!r:.80}, which becomes "
                                f"{last!r:.80} in line {lines[new]}. Write the last label in both rows.")
-    if not found:
+    if not mapping:
         raise ValueError(f"{path}: the file is empty; it should contain an old and a new label in each row.")
-    return found
+    return mapping

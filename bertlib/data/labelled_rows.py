@@ -106,16 +106,16 @@ class ExampleReader(columns.TextReader):
         self.unused.discard(name)
         return self._label_map.get(name, name)
 
-    def read(self, path, needs_labels=True, known=None, find_problem=None, is_ordered=True):
+    def read(self, path, needs_labels=True, known_labels=None, find_problem=None, is_ordered=True):
         """Reads a file.
 
         Args:
           path: the file.
           needs_labels: whether a file without labels is an error.
-          known: list of the valid labels; None if they are not known yet.
+          known_labels: list of the valid labels; None if they are not known yet.
           find_problem: function that takes a `columns.TextRow` and its label. It returns an error message if
             the label is unknown, otherwise None. By default, all labels are valid.
-          is_ordered: whether `known` is in the order of multi-hot lists.
+          is_ordered: whether `known_labels` is in the order of multi-hot lists.
 
         Returns:
           an `ExampleFile`.
@@ -125,29 +125,32 @@ class ExampleReader(columns.TextReader):
         """
         input_format = tables.format_from_name(path)
         with tables.open_table(path) as stream:
-            file = columns.TextFile(self, stream, path, input_format, known and [*known, *self._label_map])
-            found, rows = faults.FileFaults(path, self._skips_bad_lines, file.row_of), []
+            file = columns.TextFile(self, stream, path, input_format,
+                                    known_labels and [*known_labels, *self._label_map])
+            bad_lines, rows = faults.FileFaults(path, self._skips_bad_lines, file.row_of), []
             try:
                 for row in file:
                     if row.bad:
-                        found.add(row.bad, row.values, file.place and file.place.delimiter)
+                        bad_lines.add(row.bad, row.values, file.place and file.place.delimiter)
                     else:
                         rows.append(row)
-                if not found:
+                if not bad_lines:
                     _check_not_empty(path, rows, file.place)
-                examples = self._to_file(file, rows, needs_labels, known, find_problem, found, is_ordered)
+                examples = self._to_file(file, rows, needs_labels, known_labels, find_problem, bad_lines,
+                                         is_ordered)
             except ValueError:
                 # A bad line may be the cause of this ValueError. So if there are bad lines and they are not
                 # skipped, `check` raises a different error, which lists the bad lines.
-                found.check(len(rows))
+                bad_lines.check(len(rows))
                 raise
-        found.check(len(examples.rows))
+        bad_lines.check(len(examples.rows))
         if not self.is_quiet:
-            self.skipped += found.log_skipped()
+            self.skipped += bad_lines.log_skipped()
         return examples
 
-    def _to_file(self, file, rows, needs_labels, known, find_problem, found, is_ordered):
-        """Returns the `ExampleFile` of a file, from its `columns.TextRow`s. Adds rows with faults to `found`.
+    def _to_file(self, file, rows, needs_labels, known_labels, find_problem, bad_lines, is_ordered):
+        """Returns the `ExampleFile` of a file, from its `columns.TextRow`s. Adds rows with faults to
+        `bad_lines`.
 
         See `read`.
         """
@@ -157,36 +160,36 @@ class ExampleReader(columns.TextReader):
         if place.is_json:  # collect the keys of all rows, because the first row may lack the label
             place = place._replace(names=list({name: None for row in rows for name in row.values}))
         texts = file.text_places
-        labels = self._label_places(place, texts, rows, needs_labels, known)
+        labels = self._label_places(place, texts, rows, needs_labels, known_labels)
         if len({*texts, *(labels or ())}) < len(texts) + len(labels or ()):
             raise ValueError(f"{path}: --text_column and --label_column name a column twice. Each text and "
                              "the label must be in a separate column.")
         for where in labels if labels and len(labels) > 1 else ():
             check_name(place.line, place.name_of(where), self.label_kind.separator)
-        lists = self._label_lists(rows, labels[0], known, is_ordered) if self.label_kind.is_multilabel and (
-            labels is not None and len(labels) == 1) else None
+        lists = self._label_lists(rows, labels[0], known_labels, is_ordered) if (
+            self.label_kind.is_multilabel and labels is not None and len(labels) == 1) else None
         examples, label = [], None
         for row in rows:
             if len(row.texts) != len(rows[0].texts):
-                found.add(RowError(row.line, f"the row has {len(row.texts)} texts, but the first row has "
-                                   f"{len(rows[0].texts)}; all rows must have the same number of texts.",
-                                   "wrong width"), row.values, place.delimiter)
+                bad_lines.add(RowError(row.line, f"the row has {len(row.texts)} texts, but the first row has "
+                                       f"{len(rows[0].texts)}; all rows must have the same number of texts.",
+                                       "wrong width"), row.values, place.delimiter)
                 continue
             if labels is not None:
                 try:
                     label = (self._checked_names(row.line, lists[row.line]) if lists is not None else
-                             self._label(place, row.line, row.values, labels, known))
+                             self._label(place, row.line, row.values, labels, known_labels))
                     if problem := find_problem and find_problem(row, label):
                         raise RowError(row.line, problem, "unknown label")
                 except RowError as error:
                     error.kind = error.kind or "missing label"
-                    found.add(error, row.values, place.delimiter)
+                    bad_lines.add(error, row.values, place.delimiter)
                     continue
             examples.append(Row(row.line, row.texts, label, row.values))
         return ExampleFile(path, examples, labels is not None, place.names, file.dialect,
                            file.row_of)
 
-    def _label_places(self, place, texts, rows, needs_labels, known):
+    def _label_places(self, place, texts, rows, needs_labels, known_labels):
         """Finds the columns of the labels. Returns a list of their positions in a row, or of their names in
         JSON Lines. Returns None if the file has no labels."""
         if self.label is None:
@@ -211,50 +214,51 @@ class ExampleReader(columns.TextReader):
         # If the column counts as the column of the labels, an unknown label in it is an error.
         if set(places) & set(texts) or self._width not in (None, place.width):
             return None
-        if self._width is None and 2 * sum(self._is_known(row, places, known) for row in rows) <= len(rows):
+        if self._width is None and len(rows) >= 2 * sum(
+                self._is_known(row, places, known_labels) for row in rows):
             return None
         return places
 
-    def _is_known(self, row, places, known):
+    def _is_known(self, row, places, known_labels):
         """Returns whether a row of a file without column names has valid labels at the positions `places`."""
         values = [row.values[where] for where in places]
         if self.label_kind.is_score:
             return parse_score(values[0]) is not None
         if self.label_kind.is_multilabel and len(places) > 1:
             return all(value.strip().lower() in label_lists.BITS for value in values)
-        names = self.label_kind.with_known(known).split(values[0])
-        return known is not None and set(map(self.map_label, names)) <= set(known)
+        names = self.label_kind.with_known(known_labels).split(values[0])
+        return known_labels is not None and set(map(self.map_label, names)) <= set(known_labels)
 
-    def _label_lists(self, rows, where, known, is_ordered):
+    def _label_lists(self, rows, where, known_labels, is_ordered):
         """Reads the column of the labels in a multi-label task. Returns {line of a row: list of its labels,
         or a `RowError`}.
 
         Args:
           rows: list of `columns.TextRow`.
           where: place of the column.
-          known, is_ordered: see `read`.
+          known_labels, is_ordered: see `read`.
 
         Raises:
           RowError: see `label_lists.compare_rows`.
         """
-        found, readable, names = {}, [], known and frozenset(known)
+        errors, readable, names = {}, [], known_labels and frozenset(known_labels)
         for row in rows:
             try:
                 value = columns.get_value(row.line, row.values, where)
                 readable.append((row.line, self._read_labels(row.line, value, names)))
             except RowError as error:
-                found[row.line] = error
+                errors[row.line] = error
         lines = [line for line, _ in readable]
-        return {**found, **dict(zip(lines, label_lists.compare_rows(readable, known, is_ordered)))}
+        return {**errors, **dict(zip(lines, label_lists.compare_rows(readable, known_labels, is_ordered)))}
 
-    def _read_labels(self, line, value, known):
+    def _read_labels(self, line, value, known_labels):
         """Returns the `label_lists.Labels` of a value: a list in JSON Lines, otherwise a text."""
         if isinstance(value, list):
             names = [columns.value_to_text(line, name, "a label") for name in value]
             return label_lists.Labels(names, names, all(isinstance(name, str) for name in value), True)
         text = columns.value_to_text(line, value, "the label")
         try:
-            return label_lists.read(text, self.label_kind.separator, known)
+            return label_lists.read(text, self.label_kind.separator, known_labels)
         except ValueError as error:
             raise RowError(line, str(error), "bad label") from None
 
@@ -267,7 +271,7 @@ class ExampleReader(columns.TextReader):
             check_name(line, name, self.label_kind.separator)
         return tuple(dict.fromkeys(map(self.map_label, names)))
 
-    def _label(self, place, line, row, places, known):
+    def _label(self, place, line, row, places, known_labels):
         """Returns the label of a row; see `Row`. For the labels in one column of a multi-label task, see
         `_label_lists`."""
         if len(places) > 1:
@@ -291,7 +295,7 @@ class ExampleReader(columns.TextReader):
                 raise RowError(line, f"the score {text!r:.80} is not a finite number; correct the row or "
                                f"remove it.{header}", "bad score")
             return number
-        if text not in (known or ()) and label_lists.is_quoted_list(text):
+        if text not in (known_labels or ()) and label_lists.is_quoted_list(text):
             raise RowError(line, f"the label {text!r:.80} is a list. If a text may have several labels, pass "
                            "--task_type=multilabel. Otherwise, write the label without brackets and quotes.",
                            "bad label")

@@ -47,14 +47,14 @@ def write_predictions(path, rows, predictions_format="csv", csv_safe=False, sepa
         columns = {label: f"probability_{label}" if label else "probability" for label in labels}
     ours = ["label", "prediction", *(["probabilities"] if columns is None else columns.values()), "is_right",
             "loss", *details]
-    renamed = row_fields.rename_fields(fields, ["line", *ours])
-    names = ["line", *renamed.values(), *ours]
+    table_names = row_fields.rename_fields(fields, ["line", *ours])
+    names = ["line", *table_names.values(), *ours]
     with (files.atomic_replacement(path, lambda: "The older results are unchanged.")
           as partial, files.open_file(partial, "wb") as stream):
         if is_csv:
             stream.write(format_csv_header(names, csv_safe, dialect).encode("utf-8", "replace"))
         for row in rows:
-            values = _values(row, renamed, columns)
+            values = _values(row, table_names, columns)
             if is_csv:
                 cells = [separator.join(value) if isinstance(value, tuple) else value
                          for value in map(values.get, names)]
@@ -133,19 +133,19 @@ def _collect_names(rows):
     return fields, labels, details
 
 
-def _values(row, renamed, columns):
+def _values(row, table_names, columns):
     """Returns the values of a `PredictedRow` as {name in the table: value}.
 
     Args:
       row: a `PredictedRow`.
-      renamed: {name of a field: its name in the table}.
+      table_names: {name of a field: its name in the table}.
       columns: {label: name of its probability in the table}; None if the table has one object with the
         probabilities of all labels.
     """
-    found = {"line": row.line, **{renamed[name]: value for name, value in row.fields.items()},
-             "label": row.label, "prediction": row.prediction}
+    values = {"line": row.line, **{table_names[name]: value for name, value in row.fields.items()},
+              "label": row.label, "prediction": row.prediction}
     if row.probabilities is not None and columns is None:
-        found["probabilities"] = row.probabilities
+        values["probabilities"] = row.probabilities
     elif row.probabilities is not None:
-        found.update((columns[label], number) for label, number in row.probabilities.items())
-    return {**found, "is_right": row.is_right, "loss": row.loss, **row.details}
+        values.update((columns[label], number) for label, number in row.probabilities.items())
+    return {**values, "is_right": row.is_right, "loss": row.loss, **row.details}

@@ -27,13 +27,13 @@ class Table(NamedTuple):
         Raises:
           ValueError: a value is not one of the labels.
         """
-        known = {label: index for index, label in enumerate(self.target.labels)}
-        found = np.array([known.get(str(row[name]), -1) for row in self.rows])
-        if (found < 0).any():
-            number = int(np.argmax(found < 0))
+        indices = {label: index for index, label in enumerate(self.target.labels)}
+        ids = np.array([indices.get(str(row[name]), -1) for row in self.rows])
+        if (ids < 0).any():
+            number = int(np.argmax(ids < 0))
             raise ValueError(f"{self.path}: the {name} {self.rows[number][name]!r:.60} in row {number + 1} "
-                             f"is not one of the labels {', '.join(known)}. Restore the file.")
-        return found
+                             f"is not one of the labels {', '.join(indices)}. Restore the file.")
+        return ids
 
     def numbers(self, name):
         """Returns the numbers in a column, a float64 array [number of rows].

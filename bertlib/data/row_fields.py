@@ -9,11 +9,11 @@ def _field_names(header, texts, width):
     fields. For the other arguments, see `FieldReader`."""
     names, header_names = [], set(header or ())
     for place in range(width):
-        own = (header[place] if place < len(header) else "") if header is not None else texts.get(place)
-        plain = own or f"column_{place + 1}"
+        own_name = (header[place] if place < len(header) else "") if header is not None else texts.get(place)
+        plain = own_name or f"column_{place + 1}"
         choices = itertools.chain([plain], (f"{plain}_{number}" for number in itertools.count(2)))
         names.append(next(name for name in choices
-                          if name not in names and (name == own or name not in header_names)))
+                          if name not in names and (name == own_name or name not in header_names)))
     return names
 
 
@@ -55,7 +55,7 @@ def to_texts(fields):
             json.dumps(value, ensure_ascii=False) for name, value in fields.items()}
 
 
-def rename_fields(names, taken):
+def rename_fields(names, result_names):
     """Renames the fields of an input if their names are already names of results in the same output.
 
     A renamed field gets the prefix "input_". If the input already has a field with the prefixed name, the
@@ -64,17 +64,17 @@ def rename_fields(names, taken):
 
     Args:
       names: the names of the input's fields, without repetition.
-      taken: container of the names of the results.
+      result_names: container of the names of the results.
 
     Returns:
       {name: new name}.
     """
-    renamed = {}
-    used = set()
+    new_names = {}
+    names_in_use = set()
     for name in names:
         new = name
-        while new in taken or new in used or new != name and new in names:
+        while new in result_names or new in names_in_use or new != name and new in names:
             new = f"input_{new}"
-        renamed[name] = new
-        used.add(new)
-    return renamed
+        new_names[name] = new
+        names_in_use.add(new)
+    return new_names

@@ -72,9 +72,9 @@ def name_file_in_errors(path):
     try:
         yield
     except RowError as error:
-        named = ValueError(f"{path}:{error.line}: {error.problem}")
-        named.filename = path
-        raise named from None
+        value_error = ValueError(f"{path}:{error.line}: {error.problem}")
+        value_error.filename = path
+        raise value_error from None
 
 
 MAX_SCORE = 3.4e38  # slightly below the largest float32, because scores are stored as float32
@@ -232,10 +232,10 @@ def decode_as_utf8(text, encoding):
     if text.isascii():
         return None
     try:
-        found = text.encode(encoding).decode("utf-8")
+        new_text = text.encode(encoding).decode("utf-8")
     except UnicodeError:
         return None
-    return None if found == text else found
+    return None if new_text == text else new_text
 
 
 def _nul_error(number, text, encoding):
@@ -507,11 +507,11 @@ class Table:
         """Reads the line with which Excel names the delimiter. Returns (delimiter, the lines after it).
         If the first line is a row, the delimiter is None, and all lines are returned."""
         first = list(itertools.islice(lines, 1))
-        found = first and isinstance(first[0][1], str) and _EXCEL_SEPARATOR.fullmatch(first[0][1])
-        if not found:
+        match = first and isinstance(first[0][1], str) and _EXCEL_SEPARATOR.fullmatch(first[0][1])
+        if not match:
             return None, itertools.chain(first, lines)
         self.is_declared = True
-        return "\t" if found[2] == "\\t" else found[2], lines
+        return "\t" if match[2] == "\\t" else match[2], lines
 
     def __iter__(self):
         for line, row in self._rows:

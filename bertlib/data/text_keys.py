@@ -70,10 +70,10 @@ def find_misspellings(counts):
     words = [name for name in counts if not any(map(str.isdigit, name))]
     if len(words) > _MAX_COMPARED:
         return {}
-    found = {}
+    misspellings = {}
     for name in words:
         frequent = [other for other in words if counts[other] >= _MISSPELLING_FACTOR * counts[name] > 0]
         similar = difflib.get_close_matches(name, frequent, 1, _MISSPELLING_SIMILARITY)
         if similar:
-            found[name] = similar[0]
-    return found
+            misspellings[name] = similar[0]
+    return misspellings

@@ -66,8 +66,8 @@ def find_problem(record, fields):
         for place, value in enumerate(values):
             if not (least <= value <= greatest and math.isfinite(value)):
                 above = f"finite and at least {least}"
-                wanted = f"from {least} to {greatest}" if math.isfinite(greatest) else above
-                return f"{field.name} has {value} at place {place} (from 0); it must be {wanted}"
+                valid_range = f"from {least} to {greatest}" if math.isfinite(greatest) else above
+                return f"{field.name} has {value} at place {place} (from 0); it must be {valid_range}"
     return None
 
 

@@ -40,7 +40,7 @@ def read(paths):
       ValueError: a manifest is damaged, or it names one of the files but describes another content.
     """
     read_directory = functools.cache(_read_directory)
-    found, unknown = {}, []
+    manifests, other_paths = {}, []
     for path in paths:
         entries = [entry for place in dict.fromkeys([path, files.resolve_links(path)])
                    for entry in read_directory(os.path.dirname(place)).get(os.path.basename(place), ())]
@@ -56,15 +56,16 @@ def read(paths):
                 "manifest was not completed, or the file was changed later. Run create_pretraining_data.py "
                 "again with the same flags. If you changed the file on purpose, remove the manifest. Without "
                 "a manifest, the vocabulary of the records is not checked.")
-        found.update(fitting)
+        manifests.update(fitting)
         if not fitting:
-            unknown.append(path)
-    if found and unknown:
+            other_paths.append(path)
+    if manifests and other_paths:
         logging.warning("No manifest describes %s%s, so the vocabulary of these records is not checked. Make "
                         "sure that it is the vocabulary of the other records, see %s.",
-                        ", ".join(unknown[:3]),
-                        f" and {len(unknown) - 3} more files" if len(unknown) > 3 else "", next(iter(found)))
-    return list(found.items())
+                        ", ".join(other_paths[:3]),
+                        f" and {len(other_paths) - 3} more files" if len(other_paths) > 3 else "",
+                        next(iter(manifests)))
+    return list(manifests.items())
 
 
 def _read_directory(directory):
@@ -77,7 +78,7 @@ def _read_directory(directory):
     Raises:
       ValueError: a manifest is damaged.
     """
-    found = {}
+    entries = {}
     for path in files.find_files(os.path.join(directory, f"*{SUFFIX}")):
         manifest = files.read_json_object(path)
         if not files.has_form(manifest, FORM):
@@ -85,5 +86,5 @@ def _read_directory(directory):
                              "create_pretraining_data.py. Restore the file from a copy, or remove it. "
                              "Without a manifest, the settings of the records are not checked.")
         for name, size in zip(manifest["files"], manifest["sizes"]):
-            found.setdefault(name, []).append((path, manifest, size))
-    return found
+            entries.setdefault(name, []).append((path, manifest, size))
+    return entries

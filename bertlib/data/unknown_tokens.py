@@ -36,7 +36,7 @@ class UnknownTokens:
           size: number of examples that are counted. Later examples are ignored.
         """
         self._tokenizer, self._source, self._room = tokenizer, source, size
-        self._tokens = self._unknown = self._texts = 0
+        self._tokens = self._num_unknown = self._texts = 0
         self._examples = []
         self._bracketed = collections.defaultdict(list)  # {word in brackets: texts with this word}
 
@@ -48,12 +48,12 @@ class UnknownTokens:
         for text in filter(None, texts):
             text = (text if isinstance(text, str) else " ".join(map(str, text)))[:_CHARACTERS]
             tokens = list(self._tokenizer.tokenize(text))
-            unknown = tokens.count("[UNK]")
-            self._tokens, self._unknown = self._tokens + len(tokens), self._unknown + unknown
+            num_unknown = tokens.count("[UNK]")
+            self._tokens, self._num_unknown = self._tokens + len(tokens), self._num_unknown + num_unknown
             self._texts += 1
             for word in set(_BRACKETED.findall(text)) if "[" in text else ():
                 self._bracketed[word].append(text)
-            for word in text.split() if unknown and len(self._examples) < _EXAMPLES else ():
+            for word in text.split() if num_unknown and len(self._examples) < _EXAMPLES else ():
                 if word not in self._examples and "[UNK]" in self._tokenizer.tokenize(word):
                     self._examples = [*self._examples, word][:_EXAMPLES]
         self._room -= 1
@@ -63,7 +63,7 @@ class UnknownTokens:
     def warn(self):
         """Logs the warnings if the share of [UNK] or of probable markers is high. Later texts are ignored."""
         self._room = 0
-        share, self._unknown = self._unknown / max(1, self._tokens), 0
+        share, self._num_unknown = self._num_unknown / max(1, self._tokens), 0
         if self._tokens >= _FEWEST and share >= _SHARE:
             words = ", ".join(repr(word if len(word) <= _SHOWN_CHARACTERS else f"{word[:_SHOWN_CHARACTERS]}…")
                               for word in self._examples)
@@ -73,18 +73,18 @@ class UnknownTokens:
                 "another language, or --do_lower_case=false is passed for a vocabulary of lower-case words.",
                 self._source, 100 * share, words, self._texts)
         fewest = max(_FEWEST_TEXTS, _MARKER_SHARE * self._texts)
-        split = sorted(word for word, texts in self._bracketed.items()
-                       if len(texts) >= fewest and self._tokenizer.tokenize(word) != [word])
-        if split:
-            texts = self._bracketed[split[0]]
+        split_markers = sorted(word for word, texts in self._bracketed.items()
+                               if len(texts) >= fewest and self._tokenizer.tokenize(word) != [word])
+        if split_markers:
+            texts = self._bracketed[split_markers[0]]
             # The value of the flag must also have the markers that are kept whole already.
-            kept = sorted(word for word in self._bracketed
-                          if word not in _SPECIAL and self._tokenizer.tokenize(word) == [word])
+            whole_markers = sorted(word for word in self._bracketed
+                                   if word not in _SPECIAL and self._tokenizer.tokenize(word) == [word])
             logging.warning(
                 "%s: %s is split at the brackets in %d of %d texts, first in %r. If it is a marker, pass "
                 "--marker_tokens='%s' (with further markers of your texts) to the training, or to the "
-                "command that makes its records.", self._source, split[0], len(texts), self._texts,
-                texts[0][:_SHOWN_TEXT], ",".join(kept + split))
+                "command that makes its records.", self._source, split_markers[0], len(texts), self._texts,
+                texts[0][:_SHOWN_TEXT], ",".join(whole_markers + split_markers))
         self._bracketed.clear()
 
 

@@ -184,7 +184,7 @@ class InputReader:
         sentences = self._answers.read_words(stream, name, self._token_column, self._tag_column, bad_lines)
         inputs = [*(Input(line, {}, (words,)) for line, words in sentences),
                   *(Input(fault.line, {}, problem=fault.problem, kind=fault.kind)
-                    for fault in bad_lines.found)]
+                    for fault in bad_lines.faults)]
         yield from sorted(inputs, key=lambda item: item.line)
 
     def _read_rows(self, stream, name, input_format, ahead):

@@ -50,7 +50,7 @@ def write(directory, values):
 
 def read(path, known=None, separator=SEPARATOR, **more):
     reader = example_reader("multilabel", label_separator=separator)
-    return [set(row.label) for row in reader.read(path, known=known, **more).rows]
+    return [set(row.label) for row in reader.read(path, known_labels=known, **more).rows]
 
 
 def rows_of(names, size):

@@ -151,7 +151,7 @@ def test_labels_of_a_test_file_without_names_are_recognized(training, content, i
     found = reader([1], [-1], False)
     if training:
         found.read(write_file(tmp_path / "train.tsv", training))
-    part = found.read(write_file(tmp_path / "test.tsv", content), needs_labels=False, known=["x", "y"])
+    part = found.read(write_file(tmp_path / "test.tsv", content), needs_labels=False, known_labels=["x", "y"])
     assert part.is_labelled == is_labelled
 
 
@@ -163,7 +163,7 @@ def test_labels_of_a_test_file_without_names_are_recognized(training, content, i
     ("test.jsonl", '{"question": "a", "answer": "b", "kind": null}\n', None)])
 def test_a_test_file_may_have_labels(name, content, labels, tmp_path):
     part = reader(["question", "answer"], ["kind"]).read(
-        write_file(tmp_path / name, content), needs_labels=False, known=["x", "y"])
+        write_file(tmp_path / name, content), needs_labels=False, known_labels=["x", "y"])
     assert part.is_labelled == bool(labels)
     assert [row.label for row in part.rows] == (labels or [None] * len(part.rows))
 

@@ -89,8 +89,8 @@ def readers_of_rows(table, path, tokenizer, **more):
             return labelled_rows.ExampleReader(label_kind, settings.get, lambda flag: False,
                                                settings.get("skip_bad_lines", False))
         found = {"training": lambda: _rows(create().read(path)),
-                 "evaluation": lambda: _rows(create().read(path, known=labels, find_problem=check)),
-                 "test data": lambda: _rows(create().read(path, needs_labels=False, known=labels))}
+                 "evaluation": lambda: _rows(create().read(path, known_labels=labels, find_problem=check)),
+                 "test data": lambda: _rows(create().read(path, needs_labels=False, known_labels=labels))}
         # A training records the columns that its reader found. The readers below get these columns as flags.
         settings.setdefault("text_column", ",".join(table.texts))
         settings.setdefault("label_column", table.label)

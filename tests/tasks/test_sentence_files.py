@@ -46,7 +46,7 @@ def test_all_bad_lines_are_listed_or_left_out(tmp_path):
     bad_lines = faults.FileFaults(path, is_skipping=True)
     file = sentence_files.read_sentences(path, bad_lines=bad_lines)
     assert len(file.sentences) == len(file.lines) == 6
-    assert [one.line for one in bad_lines.found] == [2, 3, 4, 5]
+    assert [one.line for one in bad_lines.faults] == [2, 3, 4, 5]
 
 
 def test_tags_that_contradict_the_scheme_are_reported_with_their_line(tmp_path):

@@ -96,7 +96,7 @@ class OwnData(classifier_data.DataProcessor):
         """Reads the files into `_files`, {split: `labelled_rows.ExampleFile`}. Returns the labels; None for a
         regression, `is_score`. `reader` is the `labelled_rows.ExampleReader`."""
         def read(flag, needs_labels=True):
-            return reader.read(require_file(settings, flag), needs_labels=needs_labels, known=labels,
+            return reader.read(require_file(settings, flag), needs_labels=needs_labels, known_labels=labels,
                                is_ordered=is_ordered, find_problem=(
                                    row_examples.label_checker(labels, source) if labels else None))
 

@@ -41,7 +41,7 @@ def read_as_in_training(record, path, known=None):
     Returns:
       see `labelled_rows.ExampleReader.read`, also for the errors.
     """
-    return _reader_of_training(record).read(path, known=known)
+    return _reader_of_training(record).read(path, known_labels=known)
 
 
 def texts_as_in_training(record, path):

@@ -209,7 +209,7 @@ def _sentences(file, rows, first, token, tag, bad_lines):
       bad_lines: a `faults.FileFaults`. Lines that cannot be used are added to it.
     """
     words, tags, lines, is_usable = [], [], [], True
-    unreadable = {fault.line for fault in bad_lines.found}
+    unreadable = {fault.line for fault in bad_lines.faults}
     for number, row in enumerate([*rows, []], 1):
         if not row or row[0] == _DOCUMENT:
             if words and is_usable:
