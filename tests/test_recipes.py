@@ -162,7 +162,8 @@ def test_download_creates_the_paths_of_a_recipe(recipe):
     assert is_cased == (values.get("do_lower_case", "true") == "false")
     paths = {f"{source.directory}/{member}" for entry in published_files.DATA.values()
              for source in entry.sources for member in source.files}
-    paths |= {f"{entry.directory}/{name}" for entry in published_files.DATA.values() for name in entry.joined}
+    paths |= {f"{entry.directory}/{name}" for entry in published_files.DATA.values()
+              for name in entry.joined_files}
     for name in ("train_file", "predict_file"):
         assert values.get(name) in {None, *paths}
     # The text of CoNLL-2003 cannot be downloaded freely.

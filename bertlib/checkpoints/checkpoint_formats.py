@@ -207,10 +207,10 @@ def _open_directory(path):
     index = os.path.join(path, "model.safetensors.index.json")
     if tf.gfile.Exists(index):
         return _open_safetensors(path, _files_of_index(index))
-    found = checkpoint_files.list_by_ending(path, ".safetensors")
+    paths = checkpoint_files.list_by_ending(path, ".safetensors")
     single = os.path.join(path, "model.safetensors")
-    if single in found or len(found) == 1:
-        return _open_safetensors(path, [single if single in found else found[0]])
+    if single in paths or len(paths) == 1:
+        return _open_safetensors(path, [single if single in paths else paths[0]])
     if newest := latest_or_only_checkpoint(path):
         return _open_tensorflow(newest)
     if checkpoint_files.list_by_ending(path, ".bin"):
@@ -281,8 +281,8 @@ def _open_safetensors(path, paths):
                 shape = tuple(view.get_shape())
                 tensors[name] = (handle, key, transpose)
                 shapes[name] = shape[::-1] if transpose else shape
-                known = _DTYPES.get(view.get_dtype())
-                dtypes[name] = known and tf.as_dtype(known)
+                dtype = _DTYPES.get(view.get_dtype())
+                dtypes[name] = dtype and tf.as_dtype(dtype)
     if "output_weights" in tensors and _is_multiple_choice(os.path.dirname(paths[0])):
         for table in (tensors, shapes, dtypes):
             table["cls/multiple_choice/output_weights"] = table.pop("output_weights")
@@ -451,39 +451,40 @@ def write_safetensors(path, checkpoint, names):
 # --- Checks ----------------------------------------------------------------------------------------------
 
 
-def check_fits(checkpoint, expected, optional=()):
+def check_fits(checkpoint, model_shapes, optional=()):
     """Checks that a checkpoint contains all variables of a model, with the same shapes.
 
     Args:
       checkpoint: a `Checkpoint`.
-      expected: {name: shape} of the model's variables.
+      model_shapes: {name: shape} of the model's variables.
       optional: names of variables that may be missing. If such a variable exists, its shape is checked.
 
     Raises:
       ValueError: the checkpoint differs from the model. The message lists the differences and their probable
         cause.
     """
-    missing = [name for name in expected if name not in checkpoint.shapes and name not in optional]
-    differing = [name for name, shape in expected.items() if checkpoint.shapes.get(name, shape) != shape]
-    if not missing and not differing:
+    missing_names = [name for name in model_shapes if name not in checkpoint.shapes and name not in optional]
+    different_names = [name for name, shape in model_shapes.items()
+                       if checkpoint.shapes.get(name, shape) != shape]
+    if not missing_names and not different_names:
         return
-    lines = [f"  {name}: the checkpoint has {list(checkpoint.shapes[name])}, the model {list(expected[name])}"
-             for name in differing]
-    lines += [f"  {name}: not in the checkpoint; the model has {list(expected[name])}" for name in missing]
-    shown = lines[:_MAX_DIFFERENCES_SHOWN]
-    if len(lines) > len(shown):
-        shown.append(f"  … and {len(lines) - len(shown)} more")
-    raise ValueError(f"The checkpoint {checkpoint.path} does not fit the model:\n" + "\n".join(shown) + "\n"
+    lines = [f"  {name}: the checkpoint has {list(checkpoint.shapes[name])}, the model "
+             f"{list(model_shapes[name])}" for name in different_names]
+    lines += [f"  {name}: not in the checkpoint; the model has {list(model_shapes[name])}"
+              for name in missing_names]
+    if len(lines) > _MAX_DIFFERENCES_SHOWN:
+        lines[_MAX_DIFFERENCES_SHOWN:] = [f"  … and {len(lines) - _MAX_DIFFERENCES_SHOWN} more"]
+    raise ValueError(f"The checkpoint {checkpoint.path} does not fit the model:\n" + "\n".join(lines) + "\n"
                      + (_advice_on_scope(checkpoint)
-                        or _probable_cause(checkpoint.shapes, expected, missing, differing)))
+                        or _probable_cause(checkpoint.shapes, model_shapes, missing_names, different_names)))
 
 
 def read_global_step(path):
     """Returns the global step (int) of a checkpoint; 0 if the checkpoint has none, or if the path is None."""
     if not path:
         return 0
-    found = open_checkpoint(path)
-    return int(found.read("global_step")) if "global_step" in found.shapes else 0
+    checkpoint = open_checkpoint(path)
+    return int(checkpoint.read("global_step")) if "global_step" in checkpoint.shapes else 0
 
 
 def check_variables(checkpoint, variables, optional):
@@ -517,10 +518,10 @@ def check_same_types(checkpoint, variables):
     """
     for variable in variables:
         name, dtype = variable.op.name, variable.dtype.base_dtype
-        found = checkpoint.dtypes.get(name, dtype)
-        if found != dtype:
+        checkpoint_dtype = checkpoint.dtypes.get(name, dtype)
+        if checkpoint_dtype != dtype:
             raise ValueError(f"The checkpoint {checkpoint.path} does not fit the model: {name} has the type "
-                             f"{found.name} in the checkpoint and {dtype.name} in the model. A "
+                             f"{checkpoint_dtype.name} in the checkpoint and {dtype.name} in the model. A "
                              "training saves the types of its model, so this checkpoint does not come from a "
                              "training of this model. To start a training from these weights, pass the "
                              "checkpoint as --init_checkpoint, and pass another --output_dir.")
@@ -532,45 +533,45 @@ def _advice_on_scope(checkpoint):
     names = [name for name in checkpoint.shapes if f"/{name}".endswith("/embeddings/word_embeddings")]
     if len(names) != 1 or names[0] == "bert/embeddings/word_embeddings":
         return None
-    scope, wanted = names[0].removesuffix("embeddings/word_embeddings"), "bert/"
+    scope, bert_scope = names[0].removesuffix("embeddings/word_embeddings"), "bert/"
     if checkpoint.format == "hugging_face":
-        scope, wanted = scope.replace("/", "."), "bert."
+        scope, bert_scope = scope.replace("/", "."), "bert."
     wrong = f"begin with {scope!r} instead of" if scope else "do not begin with"
-    return (f"The names of the encoder's weights in this checkpoint {wrong} {wanted!r}. Copy the weights to "
-            f"a checkpoint in which these names begin with {wanted!r}.")
+    return (f"The names of the encoder's weights in this checkpoint {wrong} {bert_scope!r}. Copy the weights "
+            f"to a checkpoint in which these names begin with {bert_scope!r}.")
 
 
-def _probable_cause(found, expected, missing, differing):
+def _probable_cause(shapes, model_shapes, missing_names, different_names):
     """Returns a sentence about the probable cause of the differences that `check_fits` found.
 
     Args:
-      found: {name: shape} in the checkpoint.
-      expected: {name: shape} of the model's variables.
-      missing: names of variables that the checkpoint lacks.
-      differing: names of variables that have a different shape in the checkpoint.
+      shapes: {name: shape} in the checkpoint.
+      model_shapes: {name: shape} of the model's variables.
+      missing_names: names of variables that the checkpoint lacks.
+      different_names: names of variables that have a different shape in the checkpoint.
     """
-    layers_found, layers_expected = _layer_count(found), _layer_count(expected)
-    words = next((name for name in differing if name.endswith("/word_embeddings")), None)
-    if not any(name in found for name in expected):
-        examples = ", ".join(sorted(name for name in found if not _TRAINING_STATE.search(name))[:3])
+    layers, model_layers = _layer_count(shapes), _layer_count(model_shapes)
+    words = next((name for name in different_names if name.endswith("/word_embeddings")), None)
+    if not any(name in shapes for name in model_shapes):
+        examples = ", ".join(sorted(name for name in shapes if not _TRAINING_STATE.search(name))[:3])
         return ("Probably this is not a checkpoint of BERT: it has none of the names of BERT's variables "
                 f"(its names are {examples}, …).")
-    if any(name.endswith("LayerNorm/gamma") for name in differing):
+    if any(name.endswith("LayerNorm/gamma") for name in different_names):
         return ("Probably the configuration belongs to a model of a different size. Use the bert_config.json "
                 "that came with the checkpoint.")
-    if layers_found != layers_expected:
-        return (f"Probably num_hidden_layers={layers_expected} in the configuration is wrong: the "
-                f"checkpoint has {layers_found} layers.")
+    if layers != model_layers:
+        return (f"Probably num_hidden_layers={model_layers} in the configuration is wrong: the "
+                f"checkpoint has {layers} layers.")
     if words:
-        return (f"Probably vocab_size={expected[words][0]} in the configuration is wrong: the checkpoint has "
-                f"{found[words][0]} words. Use the configuration and the vocabulary that came with the "
+        return (f"Probably vocab_size={model_shapes[words][0]} in the configuration is wrong: the checkpoint "
+                f"has {shapes[words][0]} words. Use the configuration and the vocabulary that came with the "
                 "checkpoint.")
-    if not missing and all(name.split("/")[-1].startswith("output_") for name in differing):
+    if not missing_names and all(name.split("/")[-1].startswith("output_") for name in different_names):
         return ("Probably the checkpoint was fine-tuned with other labels: for another task, or before the "
                 "labels in the training data changed. Compare the labels in the log with labels.txt in the "
                 "directory of the checkpoint. If only the second size of output_weights differs, a program "
                 "with another head trained the checkpoint.")
-    if differing:
+    if different_names:
         return "Probably the configuration is not the one that came with the checkpoint."
     return "Probably the checkpoint is incomplete, or was saved under other variable names."
 
@@ -589,13 +590,13 @@ def check_types(checkpoint, names):
     Raises:
       ValueError: a weight is not a floating-point number.
     """
-    others = [name for name in names if name in checkpoint.shapes and name in checkpoint.dtypes
-              and getattr(checkpoint.dtypes[name], "name", None) not in _WEIGHT_TYPES]
-    if not others:
+    wrong_names = [name for name in names if name in checkpoint.shapes and name in checkpoint.dtypes
+                   and getattr(checkpoint.dtypes[name], "name", None) not in _WEIGHT_TYPES]
+    if not wrong_names:
         return
-    dtype = checkpoint.dtypes[others[0]]
+    dtype = checkpoint.dtypes[wrong_names[0]]
     raise ValueError(f"The checkpoint {checkpoint.path} is quantized, or does not belong to a model: "
-                     f"{others[0]} has the type {dtype.name if dtype else 'unknown'}. The type of "
+                     f"{wrong_names[0]} has the type {dtype.name if dtype else 'unknown'}. The type of "
                      "weights must be float32, float16, bfloat16 or float64. Use the model from before the "
                      "quantization, or save the model again in one of these types.")
 
@@ -623,8 +624,8 @@ def find_damage(prefix):
     """Returns a sentence that describes the damage of a TensorFlow checkpoint. Returns None if all tensors
     can be read."""
     try:
-        found = _open_tensorflow(prefix)
-        check_readable(found, found.shapes)
+        checkpoint = _open_tensorflow(prefix)
+        check_readable(checkpoint, checkpoint.shapes)
     except DamagedError as error:
         return error.what
     except (ValueError, OSError) as error:
@@ -670,10 +671,10 @@ def create_init_fn(init_checkpoint, variables):
     """
     checkpoint = open_checkpoint(init_checkpoint)
     check_variables(checkpoint, variables, optional=variables)
-    loaded = [variable for variable in variables if variable.op.name in checkpoint.shapes]
+    stored_variables = [variable for variable in variables if variable.op.name in checkpoint.shapes]
 
     def init_fn(scaffold, session):
-        load_variables(session, checkpoint, loaded)
+        load_variables(session, checkpoint, stored_variables)
         log_starting_weights(checkpoint, variables)
 
     return init_fn
@@ -762,18 +763,18 @@ def all_checkpoints(model_dir):
         name = ntpath.basename(_without_ending(state.model_checkpoint_path))
         raise FileNotFoundError(f"{path} names {name}, but the directory contains no {name}.index. "
                                 f"{advice_on_damage(os.path.join(model_dir, name))}")
-    found = (_find_named(model_dir, named) for named in state.all_model_checkpoint_paths)
-    return [*(prefix for prefix in dict.fromkeys(found) if prefix not in (None, newest)), newest]
+    prefixes = (_find_named(model_dir, prefix) for prefix in state.all_model_checkpoint_paths)
+    return [*(prefix for prefix in dict.fromkeys(prefixes) if prefix not in (None, newest)), newest]
 
 
-def _find_named(model_dir, named):
+def _find_named(model_dir, path):
     """Returns the prefix of the checkpoint that a `checkpoint` file names; None if it does not exist.
 
     Args:
       model_dir: directory of the `checkpoint` file.
-      named: a path in the file. It may be a path of Windows, or the path of one file of the checkpoint.
+      path: a path in the file. It may be a path of Windows, or the path of one file of the checkpoint.
     """
-    prefix = _without_ending(named)
+    prefix = _without_ending(path)
     here = os.path.join(model_dir, ntpath.basename(prefix))
     return next(filter(checkpoint_files.exists, [here, prefix]), None)
 

@@ -126,7 +126,7 @@ class ModuleSpec:
         if tags not in self.variants and not tags and len(self.variants) == 1:
             return next(iter(self.variants.values()))
         if tags not in self.variants:
-            has = ", ".join(sorted(str(sorted(found)) for found in self.variants))
+            has = ", ".join(sorted(str(sorted(variant)) for variant in self.variants))
             raise ValueError(f"No such graph variant: tags={sorted(tags)}. The variants of {self.directory} "
                              f"are {has}.")
         return self.variants[tags]
@@ -195,8 +195,8 @@ class Module:
             collections += [tf.GraphKeys.TRAINABLE_VARIABLES, tf.GraphKeys.REGULARIZATION_LOSSES]
         nodes = {node.name: node for node in self._definition.graph_def.node}
         state = [name for name, node in nodes.items() if _is_state(node)]
-        kept = _ancestors(nodes, {*state, *_nodes_in_collections(self._definition, collections)})
-        part = _extract_subgraph(self._definition, kept, collections, self._scope)
+        node_names = _ancestors(nodes, {*state, *_nodes_in_collections(self._definition, collections)})
+        part = _extract_subgraph(self._definition, node_names, collections, self._scope)
         variables = tensorflow_internals.import_meta_graph(
             part, clear_devices=True, import_scope=os.path.basename(self._scope)) or {}
         return variables, {f"{name}:0": self._graph.as_graph_element(f"{self._scope}/{name}:0")
@@ -257,16 +257,16 @@ class Module:
         # The context of a tf.cond or tf.while_loop contains names of nodes. If the graph has such a context,
         # all nodes are kept, so that the named nodes exist.
         has_contexts = any(_collection(self._definition, key).bytes_list.value for key in _CONTEXTS)
-        kept = set(nodes) if has_contexts else _ancestors(
+        node_names = set(nodes) if has_contexts else _ancestors(
             nodes, {*map(_node_name, outputs), *_nodes_in_collections(self._definition, collections)},
             set(map(_node_name, feed)))
         scope = self._graph.unique_name(name, mark_as_used=False)
-        part = _extract_subgraph(self._definition, kept, collections, scope)
+        part = _extract_subgraph(self._definition, node_names, collections, scope)
         self._handle_python_gradients(part.graph_def)
         feed = {**feed, **_seed_random_ops(part.graph_def)}
         # The first output of a node "a" is written as "a" or "a:0".
-        used = {source.removesuffix(":0") for node in part.graph_def.node for source in node.input}
-        mapped = {key: tensor for key, tensor in feed.items() if key.removesuffix(":0") in used}
+        inputs = {source.removesuffix(":0") for node in part.graph_def.node for source in node.input}
+        mapped = {key: tensor for key, tensor in feed.items() if key.removesuffix(":0") in inputs}
         tensorflow_internals.import_meta_graph(part, clear_devices=True, import_scope=os.path.basename(scope),
                                                input_map=mapped)
         return [feed[key] if key in feed else self._graph.get_tensor_by_name(f"{scope}/{key}")
@@ -323,13 +323,13 @@ def _ancestors(nodes, names, borders=()):
       names: names of the nodes.
       borders: names of nodes at which the search stops. They are not in the result.
     """
-    ancestors, waiting = set(), [name for name in names if name not in borders]
-    while waiting:
-        name = waiting.pop()
+    ancestors, queue = set(), [name for name in names if name not in borders]
+    while queue:
+        name = queue.pop()
         if name not in ancestors:
             ancestors.add(name)
             sources = map(_node_name, nodes[name].input)
-            waiting.extend(source for source in sources if source not in ancestors and source not in borders)
+            queue.extend(source for source in sources if source not in ancestors and source not in borders)
     return ancestors
 
 
@@ -353,12 +353,12 @@ def _nodes_in_collections(definition, keys):
                                                      variable.initializer_name, variable.snapshot_name)))
 
 
-def _extract_subgraph(definition, kept, collections, scope):
+def _extract_subgraph(definition, node_names, collections, scope):
     """Returns a new MetaGraphDef that contains some nodes and collections of a given MetaGraphDef.
 
     Args:
       definition: the MetaGraphDef.
-      kept: names of the nodes.
+      node_names: names of the nodes.
       collections: names of the collections.
       scope: scope into which the result will be imported.
     """
@@ -367,11 +367,11 @@ def _extract_subgraph(definition, kept, collections, scope):
     part.graph_def.library.CopyFrom(definition.graph_def.library)
     part.graph_def.versions.CopyFrom(definition.graph_def.versions)
     for node in definition.graph_def.node:
-        if node.name not in kept:
+        if node.name not in node_names:
             continue
         part.graph_def.node.append(node)
         node = part.graph_def.node[-1]
-        node.input[:] = [source for source in node.input if source[0] != "^" or source[1:] in kept]
+        node.input[:] = [source for source in node.input if source[0] != "^" or source[1:] in node_names]
         # The attribute "_class" says that this node must be on the same device as a second node. The
         # attribute is removed, because the second node may be missing in the result.
         node.attr.pop("_class", None)

@@ -41,22 +41,23 @@ def find_snapshot(name):
 
     repository, revision = match.group(1), match.group(2) or "main"
     try:
-        cached = huggingface_hub.snapshot_download(repository, revision=revision, local_files_only=True)
+        snapshot = huggingface_hub.snapshot_download(repository, revision=revision, local_files_only=True)
     except FileNotFoundError as error:
         # The cache may contain the list of the repository's files, but not all of these files.
-        cached = getattr(error, "snapshot_path", None)
+        snapshot = getattr(error, "snapshot_path", None)
     # An interrupted download can leave a symbolic link without a target, which also counts as missing.
-    missing = [name for name in _EXPECTED if not (cached and os.path.exists(os.path.join(cached, name)))]
-    if not missing:
-        return cached
+    missing_files = [name for name in _EXPECTED
+                     if not (snapshot and os.path.exists(os.path.join(snapshot, name)))]
+    if not missing_files:
+        return snapshot
     try:
         return _download(repository, revision)
     except OSError as error:
-        if {_CONFIG, _WEIGHTS} & set(missing):
+        if {_CONFIG, _WEIGHTS} & set(missing_files):
             raise
         logging.warning("%s has no %s, and the search for missing files failed. The model is used without "
-                        "them. Reason: %s", cached, " and no ".join(missing), error)
-        return cached
+                        "them. Reason: %s", snapshot, " and no ".join(missing_files), error)
+        return snapshot
 
 
 def describe_snapshot(path):
@@ -88,11 +89,11 @@ def _download(repository, revision):
                       "private or gated, accept its conditions on this page, and log in with `hf auth "
                       "login`. Otherwise check the name, the network and the disk, and run this command "
                       "again.") from error
-    published = os.listdir(snapshot)
-    if _CONFIG not in published:
+    names = os.listdir(snapshot)
+    if _CONFIG not in names:
         raise ValueError(f"the repository {repository} has no {_CONFIG}, so it contains no model of Hugging "
                          "Face's library transformers. Use another repository.")
-    if _WEIGHTS not in published:
+    if _WEIGHTS not in names:
         raise ValueError(f"the repository {repository} has no {_WEIGHTS}. Pickle files such as "
                          "pytorch_model.bin are not read, because opening such a file can run any code. "
                          "Use another repository, or save the model as safetensors: "

@@ -49,9 +49,9 @@ class MetricsHistory:
           step: int.
           values: {name in the log: number}.
         """
-        named = {_NAMES.get(name, name): value for name, value in values.items()}
+        fields = {_NAMES.get(name, name): value for name, value in values.items()}
         with self._log_errors():
-            self._append({"step": step, **named, "time": time.time()})
+            self._append({"step": step, **fields, "time": time.time()})
 
     def add_evaluation(self, step, name, metrics):
         """Adds the metrics of an evaluation. They replace the metrics of an earlier evaluation of the same
@@ -63,8 +63,8 @@ class MetricsHistory:
           metrics: {name: number or array}. The entry "global_step" is not written to the file, because
             `step` is already written.
         """
-        others = {key: value for key, value in metrics.items() if key != "global_step"}
-        row = {"step": int(step), "evaluation": name, **others, "time": time.time()}
+        values = {key: value for key, value in metrics.items() if key != "global_step"}
+        row = {"step": int(step), "evaluation": name, **values, "time": time.time()}
         with self._log_errors():
             self._keep(lambda old: (old["step"], old.get("evaluation")) != (row["step"], name))
             self._append(row)
@@ -117,10 +117,10 @@ class MetricsHistory:
           is_kept: function (row) -> bool. A row is a dict with the key "step".
         """
         lines = self._lines()
-        kept = [line.rstrip(b"\n") + b"\n" for line in lines
-                if (row := _parse(line)) is not None and is_kept(row)]
-        if kept != lines:
-            files.write_bytes(self.path, b"".join(kept))
+        kept_lines = [line.rstrip(b"\n") + b"\n" for line in lines
+                      if (row := _parse(line)) is not None and is_kept(row)]
+        if kept_lines != lines:
+            files.write_bytes(self.path, b"".join(kept_lines))
 
 
 def _parse(line):

@@ -122,24 +122,24 @@ def learn_vocab(words, vocab_size, min_frequency=2, num_unused=0):
         for character in word:
             characters[character] += count
     alphabet = {character for character, count in characters.items() if count >= min_frequency}
-    known = {word: words[word] for word in sorted(words) if alphabet.issuperset(word)}
-    if not known:
+    usable_words = {word: words[word] for word in sorted(words) if alphabet.issuperset(word)}
+    if not usable_words:
         raise ValueError(f"--min_frequency={min_frequency}: each word of the text contains a character that "
                          f"occurs fewer than {min_frequency} times. Pass a lower number, or use more text.")
-    padding, *others = tokenization.SPECIAL_TOKENS
-    special = [padding, *(f"[unused{i}]" for i in range(num_unused)), *others]
-    fixed = special + sorted(alphabet) + sorted({tokenization.CONTINUATION + character for word in known
-                                                 for character in word[1:]})
+    padding, *other_tokens = tokenization.SPECIAL_TOKENS
+    special = [padding, *(f"[unused{i}]" for i in range(num_unused)), *other_tokens]
+    fixed = special + sorted(alphabet) + sorted({tokenization.CONTINUATION + character
+                                                 for word in usable_words for character in word[1:]})
     if len(fixed) > vocab_size:
         raise ValueError(f"--vocab_size={vocab_size} is too small: {len(special)} special tokens and the "
                          f"characters of the text already need {len(fixed)} entries. Pass "
                          f"--vocab_size={len(fixed)} or more, or raise --min_frequency={min_frequency} to "
                          "leave out rarer characters. A character that also occurs inside of words needs two "
                          "entries.")
-    unknown = sum(words.values()) - sum(known.values())
+    num_unknown = sum(words.values()) - sum(usable_words.values())
     logging.info("The text has %d words (%d different ones). The vocabulary contains %d characters of the "
                  "text. %d words contain a character below --min_frequency and will become [UNK].",
-                 sum(words.values()), len(words), len(alphabet), unknown)
+                 sum(words.values()), len(words), len(alphabet), num_unknown)
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     # If several pairs of pieces are equally frequent, the trainer first merges the pair with the lowest ids.
@@ -148,10 +148,10 @@ def learn_vocab(words, vocab_size, min_frequency=2, num_unused=0):
     # The trainer allocates memory for `most` entries in advance, so `most` must not be larger than needed. At
     # first, each character of a word is one piece. Each merge reduces the number of pieces of at least one
     # word. So there are fewer merges, and fewer merged pieces, than characters in all words.
-    most = min(vocab_size, len(fixed) + sum(map(len, known)))
+    most = min(vocab_size, len(fixed) + sum(map(len, usable_words)))
     trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=most, min_frequency=min_frequency,
                                                    special_tokens=fixed, show_progress=False)
-    tokenizer.train_from_iterator(_repeat_words(known), trainer)
+    tokenizer.train_from_iterator(_repeat_words(usable_words), trainer)
     ids = tokenizer.get_vocab()
     return sorted(ids, key=ids.get)
 
@@ -178,9 +178,9 @@ def check_flags(settings):
     if settings.extend and settings.num_unused:
         raise ValueError("--num_unused has no effect with --extend, because the old tokens stay unchanged. "
                          "Leave one of the two flags out.")
-    for name, needed in (("init_checkpoint", "extend"), ("bert_config_file", "init_checkpoint")):
-        if getattr(settings, name) and not getattr(settings, needed):
-            raise ValueError(f"--{name} needs --{needed}. Pass both flags, or leave --{name} out.")
+    for name, prerequisite in (("init_checkpoint", "extend"), ("bert_config_file", "init_checkpoint")):
+        if getattr(settings, name) and not getattr(settings, prerequisite):
+            raise ValueError(f"--{name} needs --{prerequisite}. Pass both flags, or leave --{name} out.")
     if settings.init_checkpoint:
         directory, name = os.path.split(settings.output_file)
         if name != file_names.VOCABULARY:
@@ -229,12 +229,12 @@ def choose_words(words, tokenizer, count, min_frequency):
     Returns:
       list of str, words that the old vocabulary does not contain.
     """
-    saved = {}
+    savings = {}
     for word, occurrences in words.items():
         if occurrences >= min_frequency and word not in tokenizer.vocab and (
                 len(word) <= tokenizer.max_input_chars_per_word):
-            saved[word] = occurrences * max(len(tokenizer.tokenize(word)) - 1, 1)
-    return sorted(saved, key=lambda word: (-saved[word], word))[:count]
+            savings[word] = occurrences * max(len(tokenizer.tokenize(word)) - 1, 1)
+    return sorted(savings, key=lambda word: (-savings[word], word))[:count]
 
 
 def _count_tokens(words, tokenizer):

@@ -86,10 +86,10 @@ def help_text(description, full):
     if full:
         # `FLAGS` also contains the short names of flags, such as "?" for --help. The attribute `name` is
         # always the long name.
-        others = {FLAGS[name].name for name in FLAGS} - set(defined)
+        other_names = {FLAGS[name].name for name in FLAGS} - set(defined)
         # --flagfile and --undefok are not in `FLAGS`. absl adds these two flags to the help text of each
         # `flags.FlagValues`. So the help text of a `flags.FlagValues` without flags contains only these two.
-        return "\n".join([*lines, "", "Flags of absl and TensorFlow:", *_help_of(sorted(others)),
+        return "\n".join([*lines, "", "Flags of absl and TensorFlow:", *_help_of(sorted(other_names)),
                           flags.FlagValues().get_help(prefix="  ")])
     topics = ", ".join(heading.removeprefix("Advanced: ") for heading in advanced)
     more = f"{sum(map(len, advanced.values()))} more flags: {topics}; and " if advanced else ""
@@ -103,11 +103,11 @@ def by_section(entries):
     Returns:
       two dicts {heading: list of entries}: the sections of --help, and the sections that only --helpfull has.
     """
-    found = collections.defaultdict(list)
+    sections = collections.defaultdict(list)
     for entry in entries:
-        found[entry.heading].append(entry)
-    advanced = {heading: found.pop(heading) for heading in ADVANCED if heading in found}
-    return dict(found), advanced
+        sections[entry.heading].append(entry)
+    advanced = {heading: sections.pop(heading) for heading in ADVANCED if heading in sections}
+    return dict(sections), advanced
 
 
 def _help_of(names):

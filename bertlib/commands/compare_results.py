@@ -49,47 +49,47 @@ def find_tables(paths):
         raise ValueError(f"{paths[0]} and {paths[1]} are the same path. Name two different trainings.")
     if all(files.exists(os.path.join(path, sweep_directory.RECORD)) for path in paths):
         return "sweeps", paths
-    found = [[paired_predictions.find_table(path, name) for path in paths]
-             for name in paired_predictions.TABLES]
-    for tables in found:
+    candidates = [[paired_predictions.find_table(path, name) for path in paths]
+                  for name in paired_predictions.TABLES]
+    for tables in candidates:
         if None not in tables:
             return "predictions", tables
-    raise ValueError(f"{paths[found[0].index(None)]} contains no {paired_predictions.TABLE}.csv and no "
+    raise ValueError(f"{paths[candidates[0].index(None)]} contains no {paired_predictions.TABLE}.csv and no "
                      f"{paired_predictions.TABLE}.jsonl, and the arguments are not two directories with "
                      f"{sweep_directory.RECORD} or with {paired_predictions.TABLES[1]}. Evaluate the model "
                      "with --do_eval=true, or name a table.")
 
 
-def to_text(found, names):
+def to_text(result, names):
     """Returns the result of a comparison as a list of lines.
 
     Args:
-      found: dict, the result of `paired_predictions.compare` or `paired_sweeps.compare`.
+      result: dict, the result of `paired_predictions.compare` or `paired_sweeps.compare`.
       names: two str, the names of the compared tables or sweeps.
     """
-    lines = [paired_tests.to_words(entry, names) for entry in found["metrics"]]
-    if found["kind"] == "predictions":
-        test = found["mcnemar"]
-        lines += [f"{name}: not compared, because {reason}" for name, reason in found["refused"].items()]
-        lines.append(f"n = {found['n']} {found['unit']}; paired bootstrap of {found['resamples']} samples")
-        if paired_predictions.TABLES[1] in found["tables"][0]:
-            lines.append(f"compared test tables: {' and '.join(found['tables'])}")
+    lines = [paired_tests.to_words(entry, names) for entry in result["metrics"]]
+    if result["kind"] == "predictions":
+        test = result["mcnemar"]
+        lines += [f"{name}: not compared, because {reason}" for name, reason in result["refused"].items()]
+        lines.append(f"n = {result['n']} {result['unit']}; paired bootstrap of {result['resamples']} samples")
+        if paired_predictions.TABLES[1] in result["tables"][0]:
+            lines.append(f"compared test tables: {' and '.join(result['tables'])}")
         if test:
-            lines.append(f"{test['discordant']} discordant {found['unit']}: {test['only_first']} are right "
+            lines.append(f"{test['discordant']} discordant {result['unit']}: {test['only_first']} are right "
                          f"only in {names[0]}, {test['only_second']} only in {names[1]}; McNemar's exact "
                          f"test: p {_p(test['p_value'])}")
         return lines
-    test, runs, used = found["test"], found["runs"], found["used_runs"]
-    for name, values in found["compared"].items():
+    test, runs, used_runs = result["test"], result["runs"], result["used_runs"]
+    for name, values in result["compared"].items():
         lines.append(f"compared setting: {name} = {values[0]} and {values[1]}")
-    if found["is_paired"]:
-        same = ", ".join(found["paired_by"]) or "settings"
+    if result["is_paired"]:
+        same = ", ".join(result["paired_by"]) or "settings"
         lines.append(f"n = {test['n']} pairs of runs with the same {same}; paired t-test: p "
                      f"{_p(test['p_value'])}; Wilcoxon's test: p {_p(test['p_value_wilcoxon'])}")
     else:
-        lines.append(f"n = {used[0]} and {used[1]} runs without pairs, because the sweeps have no seed in "
-                     f"common; Welch's t-test: p {_p(test['p_value'])}")
-    for name, total, count, unfinished in zip(names, runs, used, found["open_runs"]):
+        lines.append(f"n = {used_runs[0]} and {used_runs[1]} runs without pairs, because the sweeps have no "
+                     f"seed in common; Welch's t-test: p {_p(test['p_value'])}")
+    for name, total, count, unfinished in zip(names, runs, used_runs, result["open_runs"]):
         if unfinished:
             lines.append(f"{name} is unfinished: {unfinished} of {total + unfinished} runs have not ended. "
                          "Compare the sweeps again when all runs have ended.")
@@ -111,11 +111,11 @@ def main(argv):
     kind, paths = find_tables(argv[1:])
     paired_tests.load_scipy()  # if SciPy is missing, the command fails here, before the work
     if kind == "sweeps":
-        found = paired_sweeps.compare(paths, settings.metric)
+        result = paired_sweeps.compare(paths, settings.metric)
     else:
-        found = paired_predictions.compare(paths, settings.metric, settings.resamples, settings.seed)
-    lines = to_text(found, argv[1:])
+        result = paired_predictions.compare(paths, settings.metric, settings.resamples, settings.seed)
+    lines = to_text(result, argv[1:])
     if settings.output_format == "json":
-        print(files.json_text({**found, "conclusion": lines}, indent=1))
+        print(files.json_text({**result, "conclusion": lines}, indent=1))
     else:
         print("\n".join(lines))

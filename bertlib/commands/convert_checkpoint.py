@@ -103,8 +103,8 @@ def open_input(settings):
     """
     source = model_config.open_starting_weights(settings, "input")
     if settings.to is None:
-        other = {"tensorflow": "hugging_face", "hugging_face": "tensorflow"}[source.format]
-        settings.set_default("to", "tensorflow" if settings.weights_only else other)
+        other_format = {"tensorflow": "hugging_face", "hugging_face": "tensorflow"}[source.format]
+        settings.set_default("to", "tensorflow" if settings.weights_only else other_format)
     if settings.to == source.format and not (settings.weights_only and source.format == "tensorflow"):
         raise ValueError(f"--to={settings.to}: {source.path} already has this format. Leave --to out. To "
                          "copy a TensorFlow checkpoint without the state of the training, pass "
@@ -161,8 +161,8 @@ def read_config(settings, source):
             logging.warning("hidden_act in bert_config.json is gelu_erf, Hugging Face's gelu. The published "
                             "modeling.py does not have this function. For that code, pass "
                             "--published_config=true.")
-    published = {*modeling.BertConfig(vocab_size=1).to_dict(), *model_config.IGNORED_CONFIG_KEYS}
-    return {name: value for name, value in config.items() if name in published}
+    published_names = {*modeling.BertConfig(vocab_size=1).to_dict(), *model_config.IGNORED_CONFIG_KEYS}
+    return {name: value for name, value in config.items() if name in published_names}
 
 
 def read_vocabulary(settings, source, vocab_size):
@@ -190,9 +190,9 @@ def read_vocabulary(settings, source, vocab_size):
         return files.read_bytes(path), set()
     content = files.read_json_object(path)
     try:
-        added = {token["content"]: token["id"] for token in content.get("added_tokens") or ()}
-        beyond = {token for token, index in added.items() if index >= vocab_size}
-        ids = {token: index for token, index in {**content["model"]["vocab"], **added}.items()
+        added_ids = {token["content"]: token["id"] for token in content.get("added_tokens") or ()}
+        beyond = {token for token, index in added_ids.items() if index >= vocab_size}
+        ids = {token: index for token, index in {**content["model"]["vocab"], **added_ids}.items()
                if token not in beyond}
         words = {index: token for token, index in ids.items()}
         vocabulary = "".join(f"{words[index]}\n" for index in range(len(ids)))
@@ -237,24 +237,24 @@ def resolve_tokenizer_settings(settings, source, config, left_out):
     tokenizers of this project do not support. `left_out` is the second result of `read_vocabulary`.
     """
     directories = [os.path.dirname(settings.vocab_file), input_directory(source)]
-    known = next(filter(None, map(tokenizer_files.merge_settings, directories)), {})
+    content = next(filter(None, map(tokenizer_files.merge_settings, directories)), {})
     if left_out:
-        known["additional_special_tokens"] = [token for token in known["additional_special_tokens"]
-                                              if token not in left_out]
+        content["additional_special_tokens"] = [token for token in content["additional_special_tokens"]
+                                                if token not in left_out]
     for problem in dict.fromkeys(tokenizer_files.read(directories).problems):
         logging.warning("The tokenizers of this project do not produce this model's tokens: %s", problem)
-    if settings.do_lower_case is None and "do_lower_case" not in known:
+    if settings.do_lower_case is None and "do_lower_case" not in content:
         if settings.to == "tensorflow":
-            return known or None
+            return content or None
         try:
             tokenization.validate_case_matches_checkpoint(True, source.path)
             settings.set_default("do_lower_case", True, "right for uncased models only")
         except ValueError:
             settings.set_default("do_lower_case", False, "the input has the name of a cased model")
     if settings.do_lower_case is not None:
-        known = {**known, "do_lower_case": settings.do_lower_case}
+        content = {**content, "do_lower_case": settings.do_lower_case}
     return {"tokenizer_class": "BertTokenizer", "model_max_length": config["max_position_embeddings"],
-            **known}
+            **content}
 
 
 # --- Output ----------------------------------------------------------------------------------------------
@@ -328,10 +328,10 @@ def translate(settings, source):
     checkpoint_formats.check_fits(source, {**encoder, **shapes},
                                   optional={name for name in encoder if "/pooler/" in name})
     names = sorted(name for name in {*encoder, *heads} if name in source.shapes)
-    others = sorted(set(checkpoint_formats.weight_names(source)) - set(names))
-    if others:
+    other_names = sorted(set(checkpoint_formats.weight_names(source)) - set(names))
+    if other_names:
         logging.warning("Left out, because a published BERT does not have these tensors: %s.",
-                        checkpoint_formats.join_names(others))
+                        checkpoint_formats.join_names(other_names))
     vocabulary, left_out = read_vocabulary(settings, source, config["vocab_size"])
     contents = {_VOCABULARY: vocabulary}
     tokenizer = resolve_tokenizer_settings(settings, source, config, left_out)

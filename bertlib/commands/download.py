@@ -36,9 +36,9 @@ def format_list():
     """Returns the text that --list prints. It has one line for each address. The name of a checkpoint or data
     set is in the line of its first address."""
     lines = []
-    for flag, known in (("model", published_files.MODELS), ("data", published_files.DATA)):
+    for flag, catalog in (("model", published_files.MODELS), ("data", published_files.DATA)):
         lines.append(f"--{flag}")
-        for name, entry in known.items():
+        for name, entry in catalog.items():
             lines += [f"  {name if not index else '':34} {source.address}"
                       for index, source in enumerate(entry.sources)]
     return "\n".join(lines)
@@ -56,9 +56,9 @@ def select_files(settings):
     if files.is_remote(settings.output_dir):
         raise ValueError(f"--output_dir={settings.output_dir} must be a local directory.")
     selected = {}
-    for flag, known in (("model", published_files.MODELS), ("data", published_files.DATA)):
+    for flag, catalog in (("model", published_files.MODELS), ("data", published_files.DATA)):
         try:
-            selected.update(published_files.find_published(getattr(settings, flag) or [], known))
+            selected.update(published_files.find_published(getattr(settings, flag) or [], catalog))
         except ValueError as error:
             raise ValueError(f"--{flag}: {error} To see the known names, pass --list.") from error
     if not selected:

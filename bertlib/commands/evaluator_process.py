@@ -58,9 +58,9 @@ def follow(timeout):
     logging.info("Evaluating the checkpoints in %s until the training there has ended.", FLAGS.output_dir)
     with child_processes.noted_signals() as signals:
         while not signals:
-            opened = OutputDirectory(FLAGS.output_dir)
+            training = OutputDirectory(FLAGS.output_dir)
             # The record is read before the checkpoint: the training saves its last checkpoint first.
-            record, newest = opened.record, opened.newest
+            record, newest = training.record, training.newest
             has_ended = record is not None and record["finished_step"] is not None
             has_begun = has_begun or record is not None and not has_ended
             is_late = not has_begun and time.monotonic() >= latest_start
@@ -98,9 +98,9 @@ def _evaluate(signals):
     which has not yet written its run.json.
     """
     record, settings = OutputDirectory(FLAGS.output_dir).record, common_flags.read_settings()
-    recorded = record["settings"] if record else {}
-    changes = {**{entry.name: recorded[entry.name] for entry in settings.entries(WEIGHTS)
-                  if recorded.get(entry.name) is not None},
+    recorded_settings = record["settings"] if record else {}
+    changes = {**{entry.name: recorded_settings[entry.name] for entry in settings.entries(WEIGHTS)
+                  if recorded_settings.get(entry.name) is not None},
                "do_train": "false", "do_eval": "true", "do_predict": "false", "do_export": "false",
                "eval_each_checkpoint": "false", "weights": "last",
                "results_dir": os.path.join(FLAGS.output_dir, "evaluator")}

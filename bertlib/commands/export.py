@@ -79,20 +79,20 @@ def main(_):
     if not (is_file or settings.text):
         _export(settings, model, is_file)
         return
-    with serving.load(settings.model_dir, settings.task, weights=settings.weights) as expected:
-        inputs, labels, source = _inputs(settings, model, expected)
+    with serving.load(settings.model_dir, settings.task, weights=settings.weights) as predictor:
+        inputs, labels, source = _inputs(settings, model, predictor)
         path = _export(settings, model, is_file)
-        answers = _answer(expected, inputs)
+        answers = _answer(predictor, inputs)
     if not inputs:
         return
     if is_file:
         with serving.load(path) as exported:
-            others = _answer(exported, inputs)
+            exported_answers = _answer(exported, inputs)
     else:
-        others = export_text.answer(path, inputs, expected.answers)
+        exported_answers = export_text.answer(path, inputs, predictor.answers)
     title = f"{portable_model.FORMATS[settings.format].TITLE} file" if is_file else "SavedModel"
     logging.info("The %s compared with the model in TensorFlow (fp32), on %s: %s.", title, source,
-                 answer_differences.compare(answers, others, labels))
+                 answer_differences.compare(answers, exported_answers, labels))
 
 
 def _answer(predictor, inputs):
@@ -108,10 +108,10 @@ def _check_flags(settings, is_file):
              "quantize": (is_file, formats),
              **dict.fromkeys(("compare_file", "compare_examples"),
                              (is_file or settings.text, f"--text, or {formats}"))}
-    for name, (has_effect, needed) in needs.items():
-        asked = settings.is_given(name) and getattr(settings, name) is not False
-        if asked and not has_effect:
-            raise ValueError(f"--{name} needs {needed}. Pass {needed}, or leave --{name} out.")
+    for name, (has_effect, requirement) in needs.items():
+        is_passed = settings.is_given(name) and getattr(settings, name) is not False
+        if is_passed and not has_effect:
+            raise ValueError(f"--{name} needs {requirement}. Pass {requirement}, or leave --{name} out.")
     if settings.compare_file is not None:
         require_file(settings, "compare_file")
 
@@ -132,7 +132,7 @@ def _export(settings, model, is_file):
     return path
 
 
-def _inputs(settings, model, expected):
+def _inputs(settings, model, predictor):
     """Returns the inputs for a comparison.
 
     The inputs are read from --compare_file. Without this flag, they are read from the development set of the
@@ -148,31 +148,31 @@ def _inputs(settings, model, expected):
     """
     if settings.compare_file:
         source = settings.compare_file
-        found = [(item.values, None) for item in expected.read(source) if item.problem is None]
+        examples = [(item.values, None) for item in predictor.read(source) if item.problem is None]
     else:
         source = "the development set"
         try:
-            found = split_data.read_dev_set(model)
+            examples = split_data.read_dev_set(model)
         except (OSError, ValueError) as error:
             logging.warning("The answers are not compared, because the development set cannot be read: %s "
                             "Name a file with --compare_file.", error)
             return [], None, source
     # If a tagger is exported for another task, such as vectors, each input must be a text.
-    if not expected.answers.takes_words:
-        found = [(tuple(map(export_text.join_words, texts)), label) for texts, label in found]
-    usable = [(texts, label) for texts, label in found if _is_usable(expected, texts)]
+    if not predictor.answers.takes_words:
+        examples = [(tuple(map(export_text.join_words, texts)), label) for texts, label in examples]
+    usable = [(texts, label) for texts, label in examples if _is_usable(predictor, texts)]
     if not usable:
         raise ValueError(f"No example in {source} can be used for the comparison. Name another file with "
                          "--compare_file.")
     inputs, labels = zip(*usable[::-(-len(usable) // settings.compare_examples)])
-    has_labels = expected.answers.has_label and None not in labels
+    has_labels = predictor.answers.has_label and None not in labels
     return list(inputs), list(labels) if has_labels else None, source
 
 
-def _is_usable(expected, texts):
+def _is_usable(predictor, texts):
     """Returns whether the predictor can answer an input. For example, it cannot answer an empty text."""
     try:
-        expected.prepare(*texts)
+        predictor.prepare(*texts)
     except ValueError:
         return False
     return True

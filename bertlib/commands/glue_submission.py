@@ -47,7 +47,7 @@ def find_predictions(paths, names):
         for file in candidates:
             if os.path.basename(file) in names and files.exists(file):
                 paths_by_name[os.path.basename(file)].append(file)
-    return {name: _without_copies(found) for name, found in paths_by_name.items()}
+    return {name: _without_copies(copies) for name, copies in paths_by_name.items()}
 
 
 def _without_copies(paths):
@@ -57,16 +57,16 @@ def _without_copies(paths):
     return list({files.read_bytes(path): path for path in reversed(originals or paths)}.values())[::-1]
 
 
-def list_problems(predictions, expected, partial):
+def list_problems(predictions, test_sets, partial):
     """Returns the reasons why the files cannot be submitted, as a list of sentences.
 
     Args:
       predictions: {name: list of paths}, see `find_predictions`.
-      expected: {name of a file of predictions: `glue_submission_files.TestSet`}.
+      test_sets: {name of a file of predictions: `glue_submission_files.TestSet`}.
       partial: bool, whether files may be missing.
     """
     problems = []
-    for name, test_set in expected.items():
+    for name, test_set in test_sets.items():
         candidates = predictions.get(name, [])
         if len(candidates) > 1:
             problems.append(f"{name} exists more than once: {', '.join(candidates)}. Name only one of the "
@@ -84,25 +84,25 @@ def list_problems(predictions, expected, partial):
 
 def main(argv):
     """Checks the predictions and writes the zip file."""
-    settings, expected = common_flags.read_settings(), glue_submission_files.test_sets()
+    settings, test_sets = common_flags.read_settings(), glue_submission_files.test_sets()
     if not argv[1:]:
         raise ValueError("No directories were named. Name the directories with the predictions, such as "
                          "output/*.")
     refuse_directory(settings)
-    predictions = find_predictions(argv[1:], expected)
+    predictions = find_predictions(argv[1:], test_sets)
     if not predictions:
         raise ValueError(f"{', '.join(argv[1:])}: no predictions were found. At least one of these files is "
-                         f"needed: {', '.join(expected)}. Name the directories that contain them. "
+                         f"needed: {', '.join(test_sets)}. Name the directories that contain them. "
                          "Directories inside of a named directory are not searched.")
-    problems = list_problems(predictions, expected, settings.partial)
+    problems = list_problems(predictions, test_sets, settings.partial)
     if problems:
         raise ValueError("The predictions cannot be submitted yet, and no zip file was written:\n"
                          + "\n".join(f"  {problem}" for problem in problems))
-    members = [predictions[name][0] for name in expected if name in predictions]
+    members = [predictions[name][0] for name in test_sets if name in predictions]
     if files.file_identity(settings.output_file) in map(files.file_identity, members):
         raise ValueError(f"--output_file={settings.output_file} would overwrite a file of predictions that "
                          "this command reads. Name another file.")
     files.make_parent(settings.output_file)
     glue_submission_files.write_zip(settings.output_file, members)
     logging.info("%s contains the predictions of %d of %d test sets: %s.", settings.output_file, len(members),
-                 len(expected), ", ".join(map(os.path.basename, members)))
+                 len(test_sets), ", ".join(map(os.path.basename, members)))

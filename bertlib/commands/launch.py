@@ -124,9 +124,9 @@ def _call(main, argv, resumable, takes_paths):
     if len(argv) > 1 and not takes_paths:
         # A line of a --flagfile may be a secret whose flag is missing, so it is not shown.
         hidden = "a line of the --flagfile without --name="
-        shown = [text if text in sys.argv else hidden for text in argv[1:]]
+        words = [text if text in sys.argv else hidden for text in argv[1:]]
         raise ValueError("This command takes only flags, written as --name=value. Remove or correct: "
-                         f"{' '.join(dict.fromkeys(shown))}.")
+                         f"{' '.join(dict.fromkeys(words))}.")
     common_flags.resolve_paths()
     outcome = start_processes(_resume_advice(resumable).strip())
     if outcome is not None:  # this process has started replicas or evaluations, and they have ended

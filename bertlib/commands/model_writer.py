@@ -40,33 +40,33 @@ def list_replaced_files(directory, file_format):
                   if any(fnmatch.fnmatchcase(name, pattern) for pattern in _REPLACED_FILES[file_format]))
 
 
-def check_directory(directory, file_format, given, force=None):
+def check_directory(directory, file_format, title, force=None):
     """Checks that a model can be written, and removes the temporary directories of killed processes.
 
     Args:
       directory: str, the directory of the new model.
       file_format: format of the new model, "tensorflow" or "hugging_face".
-      given: name of the directory in messages, such as "--output=model".
+      title: name of the directory in messages, such as "--output=model".
       force: bool, whether existing files are replaced; None if the command has no flag --force.
 
     Raises:
       NotADirectoryError, IsADirectoryError, FileExistsError: the model cannot be written.
     """
-    existing = os.path.abspath(files.require_directory(given, directory))
+    existing_parent = os.path.abspath(files.require_directory(title, directory))
     # A process that was killed after it had moved the files leaves a complete model and its temporary
     # directory. So the temporary directory is removed first, before the check for existing files can raise an
     # error.
-    for folder in {existing, os.path.dirname(os.path.abspath(directory))}:
+    for folder in {existing_parent, os.path.dirname(os.path.abspath(directory))}:
         locks.remove_abandoned(folder, _TEMPORARY_PREFIX)
     blocking = list_replaced_files(directory, file_format)
     for name in blocking:
         if os.path.isdir(os.path.join(directory, name)):
-            raise IsADirectoryError(f"{given}: {name} must be written to this directory, but a subdirectory "
+            raise IsADirectoryError(f"{title}: {name} must be written to this directory, but a subdirectory "
                                     f"already has the name {name}. Remove the subdirectory, or name another "
                                     "directory.")
     if blocking and not force:
         advice = "." if force is None else ", or pass --force to replace them."
-        raise FileExistsError(f"{given} contains files that would be replaced: {', '.join(blocking)}. "
+        raise FileExistsError(f"{title} contains files that would be replaced: {', '.join(blocking)}. "
                               f"Use another directory{advice}")
 
 

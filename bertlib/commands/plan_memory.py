@@ -159,9 +159,9 @@ def take_training(settings, words):
         raise ValueError(f"The memory of {command}.py cannot be planned.")
     flags = training_command.CommandFlags(command)
     flags.parse(arguments)
-    taken = {name: flags.values[name].value for name in flags.names}
-    taken.update(task=task, phase="training", do_train=True, batch_size=None, output_file=None)
-    for name, value in taken.items():
+    values = {name: flags.values[name].value for name in flags.names}
+    values.update(task=task, phase="training", do_train=True, batch_size=None, output_file=None)
+    for name, value in values.items():
         if settings.is_given(name):
             raise ValueError(f"--{name} cannot be combined with a training command. If it is a flag of the "
                              "training, write it after --.")
@@ -269,8 +269,8 @@ def advise(step_config, largest, usable, need_of_step):
     for count in divisors(batch_size):
         step = dataclasses.replace(step_config, gradient_accumulation_steps=count)
         if batch_size // count <= largest and (
-                needed := memory_planner.ALLOCATOR_MARGIN * need_of_step(step).total) <= SURELY_FITS * usable:
-            return f"For a batch of {batch_size}, choose --gradient_accumulation_steps={count}: {gb(needed)}."
+                need := memory_planner.ALLOCATOR_MARGIN * need_of_step(step).total) <= SURELY_FITS * usable:
+            return f"For a batch of {batch_size}, choose --gradient_accumulation_steps={count}: {gb(need)}."
     return "No micro-batch leaves a safe margin."
 
 

@@ -106,9 +106,9 @@ def main(_):
         require_file(settings, "input_file")
     refuse_directory(settings)
     line_answers.find_output_format(settings)
-    read, written = ({name: [getattr(settings, name)]} if getattr(settings, name) != "-" else {}
-                     for name in ("input_file", "output_file"))
-    checks.refuse_overwriting(settings, read, written)
+    inputs, outputs = ({name: [getattr(settings, name)]} if getattr(settings, name) != "-" else {}
+                       for name in ("input_file", "output_file"))
+    checks.refuse_overwriting(settings, inputs, outputs)
     group = replica_group.current()
     check_replicas(settings, group)
     with serving.load(settings.model_dir, settings.task, settings.precision, settings.batch_size,

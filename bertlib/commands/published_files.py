@@ -46,14 +46,14 @@ class Published(NamedTuple):
       directory: str, relative to the root of the downloads.
       join: function that gets the directory and builds files from the downloaded files; None if no files are
         built.
-      joined: tuple of str, the paths of the files that `join` writes, relative to the directory.
+      joined_files: tuple of str, the paths of the files that `join` writes, relative to the directory.
     """
 
     sources: tuple
     variable: str
     directory: str
     join: object = None
-    joined: tuple = ()
+    joined_files: tuple = ()
 
 
 def _models():
@@ -102,15 +102,15 @@ def join_mrpc(directory):
     train, test, ids = (os.path.join(directory, name) for name in _MRPC_PARTS)
     dev_ids = {tuple(row) for row in _rows(ids, 2)}
     header, *pairs = _rows(train, 5)
-    chosen = [row for row in pairs if tuple(row[1:3]) in dev_ids]
-    if lost := dev_ids - {tuple(row[1:3]) for row in chosen}:
+    dev_rows = [row for row in pairs if tuple(row[1:3]) in dev_ids]
+    if lost := dev_ids - {tuple(row[1:3]) for row in dev_rows}:
         raise ValueError(f"{ids}: {len(lost)} of {len(dev_ids)} pairs in this file are missing in "
                          f"{train}, for example {' '.join(min(lost))}. Remove both files and run the command "
                          "again; it then downloads them again.")
-    others = [row for row in pairs if tuple(row[1:3]) not in dev_ids]
-    unlabelled = [[str(index), *row[1:]] for index, row in enumerate(_rows(test, 5)[1:])]
-    tables = {"test.tsv": [["index", "#1 ID", "#2 ID", "#1 String", "#2 String"], *unlabelled],
-              "dev.tsv": [header, *chosen], "train.tsv": [header, *others]}
+    train_rows = [row for row in pairs if tuple(row[1:3]) not in dev_ids]
+    test_rows = [[str(index), *row[1:]] for index, row in enumerate(_rows(test, 5)[1:])]
+    tables = {"test.tsv": [["index", "#1 ID", "#2 ID", "#1 String", "#2 String"], *test_rows],
+              "dev.tsv": [header, *dev_rows], "train.tsv": [header, *train_rows]}
     for name, rows in tables.items():
         if not os.path.exists(os.path.join(directory, name)):
             files.write_text(os.path.join(directory, name),
@@ -161,23 +161,23 @@ DATA = {
 }
 
 
-def find_published(names, known):
+def find_published(names, catalog):
     """Returns the checkpoints or data sets with the given names, {published name: `Published`}.
 
     Args:
       names: list of str, in upper or lower case; "glue" means all GLUE tasks.
-      known: `MODELS` or `DATA`.
+      catalog: `MODELS` or `DATA`.
 
     Raises:
       ValueError: a name is not known. The message contains the most similar known name.
     """
-    entries, by_lower_case = {}, {name.lower(): name for name in known}
+    entries, by_lower_case = {}, {name.lower(): name for name in catalog}
     for name in names:
         lower = name.lower()
-        if lower == "glue" and known is DATA:
+        if lower == "glue" and catalog is DATA:
             entries.update(GLUE)
         elif lower in by_lower_case:
-            entries[by_lower_case[lower]] = known[by_lower_case[lower]]
+            entries[by_lower_case[lower]] = catalog[by_lower_case[lower]]
         else:
             close = difflib.get_close_matches(lower, by_lower_case, n=1, cutoff=0.5)
             hint = f"; did you mean {by_lower_case[close[0]]}?" if close else "."
@@ -185,11 +185,11 @@ def find_published(names, known):
     return entries
 
 
-def download(published, root, base_url=None):
+def download(entry, root, base_url=None):
     """Downloads the missing files of a checkpoint or a data set to its directory below `root`.
 
     Args:
-      published: a `Published`.
+      entry: a `Published`.
       root: str, a directory.
       base_url: see `http_download.download`.
 
@@ -200,15 +200,16 @@ def download(published, root, base_url=None):
       ValueError, OSError: see `http_download.download`.
       locks.InUseError: another process downloads the same files.
     """
-    directory = os.path.join(root, published.directory)
-    if published.joined and all(os.path.exists(os.path.join(directory, name)) for name in published.joined):
+    directory = os.path.join(root, entry.directory)
+    if entry.joined_files and all(
+            os.path.exists(os.path.join(directory, name)) for name in entry.joined_files):
         return False
     is_new = False
-    for source in published.sources:
+    for source in entry.sources:
         destination = os.path.join(root, source.directory)
         files.make_parent(destination)
         with locks.lock_file(destination):
             is_new |= http_download.download(source, root, base_url)
-            if published.join and source == published.sources[-1]:
-                published.join(destination)
+            if entry.join and source == entry.sources[-1]:
+                entry.join(destination)
     return is_new

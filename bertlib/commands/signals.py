@@ -21,7 +21,7 @@ from bertlib.system import replica_group, stopping
 _NUMBERS = signal.SIGTERM, signal.SIGHUP
 
 # Numbers of the signals that this process received.
-_received = []
+_signals = []
 
 # After a signal outside of a training, or a second Ctrl-C, the main thread has `_POLLS * _POLL_SECONDS`
 # seconds to clean up. After this time, this module ends the process.
@@ -40,7 +40,7 @@ _ADVICE = (b"Ctrl-C: the command ends soon; a training saves its progress first.
 
 def first():
     """Returns the number of the first signal that was received; SIGTERM if none was received."""
-    return _received[0] if _received else signal.SIGTERM
+    return _signals[0] if _signals else signal.SIGTERM
 
 
 def handle_termination(last_words):
@@ -87,7 +87,7 @@ def ignore_request():
 
 
 def _raise_outside_of_training(number, frame):
-    _received.append(number)
+    _signals.append(number)
     stopping.request.set()
     if not stopping.request.awaited:
         stopping.request.check()
@@ -99,7 +99,7 @@ def _interrupt(number, frame):
     if not stopping.request.awaited:
         raise KeyboardInterrupt
     if not stopping.request.is_set:
-        _received.append(number)
+        _signals.append(number)
         _interrupted_at.append(time.monotonic())
         stopping.request.set()
         if not replica_group.is_replica():
@@ -120,7 +120,7 @@ def _must_end(receiver):
     second Ctrl-C during a training is among them."""
     numbers = os.read(receiver, 64)
     terminations = [number for number in numbers if number in _NUMBERS]
-    _received.extend(terminations)
+    _signals.extend(terminations)
     interrupts = [number for number in numbers if number == signal.SIGINT]
     _interrupts.extend(interrupts)
     is_second = interrupts and len(_interrupts) > 1 and _interrupted_at and not _is_copy()
@@ -133,7 +133,7 @@ def _watch(receiver, last_words):
     step, there is no time limit, except after a second Ctrl-C."""
     while not _must_end(receiver):
         pass
-    saves_last_step = any(number in _NUMBERS for number in _received)
+    saves_last_step = any(number in _NUMBERS for number in _signals)
     stopping.request.set()
     polls, second_counts_from = 0, time.monotonic() + _SAME_SECONDS * replica_group.is_replica()
     while polls < _POLLS:

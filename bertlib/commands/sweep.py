@@ -50,26 +50,26 @@ ENTRIES = entries.section("Runs", None, [
 ])
 
 
-def _check_base(command, own, parsed):
+def _check_base(command, own_flags, all_flags):
     """Checks the flags that all runs share.
 
     Args:
       command: the `training_command.CommandFlags`.
-      own: {flag: value as text}, the flags on the command line of the training command.
-      parsed: {flag: value as text}, the flags in `own`, and the flags in the flag files of the training
-        command.
+      own_flags: {flag: value as text}, the flags on the command line of the training command.
+      all_flags: {flag: value as text}, the flags in `own_flags`, and the flags in the flag files of the
+        training command.
 
     Raises:
       ValueError: the runs would share a directory, or would not train and evaluate.
     """
     # --results_dir is refused everywhere. --output_dir is refused only on the command line: a flag file may
     # contain it, because each run overrides it.
-    for name, given in (("output_dir", own), ("results_dir", parsed)):
-        if name in given:
-            raise ValueError(f"--{name}={given[name]}: all runs would write to this directory. Remove the "
+    for name, flags in (("output_dir", own_flags), ("results_dir", all_flags)):
+        if name in flags:
+            raise ValueError(f"--{name}={flags[name]}: all runs would write to this directory. Remove the "
                              "flag from the training command: each run gets a directory below --sweep_dir.")
     phases = [name for name in command.names if name in common_flags.PHASES]
-    if any(name in parsed for name in phases):
+    if any(name in all_flags for name in phases):
         for name in ("do_train", "do_eval"):
             if not command.values[name].value:
                 raise ValueError(f"The training command has no --{name}=true. Each run must train and "
@@ -77,20 +77,20 @@ def _check_base(command, own, parsed):
                                  "--do_eval=true, or leave out all flags whose names begin with do_.")
 
 
-def _value_parser(command, arguments, own):
+def _value_parser(command, arguments, own_flags):
     """Returns a function that parses a value of --grid; see `sweep_grid.parse`.
 
     If a flag is in --grid and in a flag file of the training command, the value of --grid is used. A flag
     that is in --grid must not be on the command line of the training command.
 
     Args:
-      command, own: see `_check_base`.
+      command, own_flags: see `_check_base`.
       arguments: list of str, the arguments of the training command.
     """
     def parse(name, text):
-        if name in own:
-            raise ValueError(f"the training command already has --{name}={own[name]}. Remove the flag from "
-                             "the training command or from --grid.")
+        if name in own_flags:
+            raise ValueError(f"the training command already has --{name}={own_flags[name]}. Remove the flag "
+                             "from the training command or from --grid.")
         values = command.parse([*arguments, f"--{name}={text}"])
         if name not in values or name in _DIRECTORIES:
             raise ValueError(f"the runs of a sweep cannot differ in --{name}. Remove it from --grid.")
@@ -104,11 +104,11 @@ def main(argv):
     settings = common_flags.read_settings("sweep_dir", "metric")
     name, arguments = training_command.split(argv[1:])
     command = training_command.CommandFlags(name)
-    own = command.parse(child_processes.without_flags(arguments, ["flagfile"]))
+    own_flags = command.parse(child_processes.without_flags(arguments, ["flagfile"]))
     base = command.parse(arguments)
-    _check_base(command, own, base)
+    _check_base(command, own_flags, base)
     base.pop("output_dir", None)
-    runs = sweep_grid.list_runs(sweep_grid.parse(settings.grid, _value_parser(command, arguments, own)),
+    runs = sweep_grid.list_runs(sweep_grid.parse(settings.grid, _value_parser(command, arguments, own_flags)),
                                 settings.samples, settings.sample_seed)
     if files.is_remote(settings.sweep_dir):
         raise ValueError(f"--sweep_dir={settings.sweep_dir}: a sweep needs a local directory.")
@@ -116,12 +116,12 @@ def main(argv):
     directory = sweep_directory.SweepDirectory(settings.sweep_dir, f"{name}.py", base)
     if not directory.runs:
         checks.refuse_other_kind("sweep_dir", settings.sweep_dir, sweep_directory.RECORD)
-    failed = sweep_loop.run_sweep(
+    num_failed = sweep_loop.run_sweep(
         sweep_loop.Sweep(f"{name}.py", arguments, settings.metric, settings.keep_checkpoints, slots,
                          "features_cache" in command.names and "features_cache" not in base),
         directory, runs)
-    if failed:
+    if num_failed:
         raise ChildProcessError(
-            f"{failed} of {len(runs)} runs failed. sweep.csv contains their error messages. Their logs are "
-            f"in {os.path.join(settings.sweep_dir, 'logs')}. Run the same command again to repeat only the "
-            "failed runs.")
+            f"{num_failed} of {len(runs)} runs failed. sweep.csv contains their error messages. Their logs "
+            f"are in {os.path.join(settings.sweep_dir, 'logs')}. Run the same command again to repeat only "
+            "the failed runs.")

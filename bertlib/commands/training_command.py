@@ -31,10 +31,10 @@ class CommandFlags:
         for name in set(process) - set(common_flags.defined):  # the flags of absl
             if process[name].name == name and not name.startswith("help"):
                 self.values[name] = copy.deepcopy(process[name])
-        own = registry.find_flags(command)
-        for entry in (*own, *common_flags.COMMON):
+        entries = registry.find_flags(command)
+        for entry in (*entries, *common_flags.COMMON):
             entry.define_in(self.values)
-        self.names = [entry.name for entry in own]
+        self.names = [entry.name for entry in entries]
 
     def parse(self, arguments):
         """Reads a command line and returns the values of its flags. Flags of absl are left out.
@@ -89,6 +89,6 @@ def split(words):
                 raise ValueError(f"{rest[0]} does not belong to this project. Pass the command of this "
                                  f"project: {ours}.")
             return command, rest[1:]
-    known = ", ".join(f"{command}.py" for command in registry.COMMANDS)
+    commands = ", ".join(f"{command}.py" for command in registry.COMMANDS)
     raise ValueError(f"{' '.join(words[:2])} is not a training command of this project. Begin the words "
-                     f"after -- with python and one of {known}.")
+                     f"after -- with python and one of {commands}.")
