@@ -106,15 +106,15 @@ def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
                         "`dev` or a part of `data`. Pass only one of the two arguments.")
     columns = data_files.named_columns(text, label)
     folder = os.path.join(directory, _FOLDER)
-    named = {"train_file": data_files.prepare(data, folder, "train", columns)}
+    files_by_flag = {"train_file": data_files.prepare(data, folder, "train", columns)}
     if dev is not None:
-        columns = named["train_file"].columns
-        named["dev_file"] = data_files.prepare(dev, folder, "dev", columns, argument="dev")
+        columns = files_by_flag["train_file"].columns
+        files_by_flag["dev_file"] = data_files.prepare(dev, folder, "dev", columns, argument="dev")
     has_dev = bool(dev is not None or dev_fraction is not None)
     flags = _settings(settings, train, dict(output_dir=directory, task_type=task_type,
                                             dev_fraction=dev_fraction, do_train=True,
                                             do_eval=has_dev or None))
-    _run(flags, named, verbose)
+    _run(flags, files_by_flag, verbose)
     results_dir = data_files.expand_path(settings.get("results_dir") or directory)
     if not has_dev:
         return Result(directory, results_dir)
@@ -166,29 +166,29 @@ def evaluate(output_dir: str | os.PathLike[str], data: Any = None, *, text: Any 
                          "classifier.")
     results = data_files.expand_path(results_dir or os.path.join(directory, "evaluation"))
     columns = data_files.named_columns(text, label)
-    named, more = {}, {}
+    files_by_flag, more = {}, {}
     train_file = record.get("files", {}).get("train_file")
     if train_file and settings.get("baseline") in (True, "true"):
-        named["train_file"] = DataFile(_find_moved(directory, train_file), columns)
+        files_by_flag["train_file"] = DataFile(_find_moved(directory, train_file), columns)
     if data is not None:
-        named["dev_file"] = data_files.prepare(data, os.path.join(results, _FOLDER), "dev", columns,
-                                               _trained_columns(record))
-        if named["dev_file"].content is not None:
+        files_by_flag["dev_file"] = data_files.prepare(data, os.path.join(results, _FOLDER), "dev", columns,
+                                                       _trained_columns(record))
+        if files_by_flag["dev_file"].content is not None:
             # The training may have used --skip_bad_lines for its file. But the evaluation of rows in memory
             # must raise an error for a bad row, and must not skip it.
             settings = {"skip_bad_lines": False, **settings}
     elif record["task"] == _OWN_DATA:
         name, data = _development_file(record, directory)
-        named[name] = DataFile(data, columns)
+        files_by_flag[name] = DataFile(data, columns)
     elif record["task"] != _TASK_MODULE:
         more["task_name"] = record["task"]
-    found = OutputDirectory(results).record
-    if found and found["task"] != (_OWN_DATA if named else record["task"]):
+    earlier_record = OutputDirectory(results).record
+    if earlier_record and earlier_record["task"] != (_OWN_DATA if files_by_flag else record["task"]):
         raise ValueError(f"results_dir={results} contains the training of a different task, and the "
                          "results of that training would be read. Pass another `results_dir`.")
     flags = _settings(settings, evaluate, dict(output_dir=directory, results_dir=results, do_eval=True,
                                                **more))
-    _run(flags, named, verbose)
+    _run(flags, files_by_flag, verbose)
     return _result(directory, results, data, columns.label)
 
 
@@ -301,32 +301,32 @@ def _settings(settings, function, ours):
         if name in _REFUSED:
             raise TypeError(f"{function.__name__}() does not take the setting {name!r}: the function sets "
                             "this flag, or the flag has no use in Python. Leave it out.")
-        if name not in (known := {*_flag_names(), "traceback", "verbosity"}):
-            raise child_command.unknown_flag(name, difflib.get_close_matches(name, known, 1))
+        if name not in (flag_names := {*_flag_names(), "traceback", "verbosity"}):
+            raise child_command.unknown_flag(name, difflib.get_close_matches(name, flag_names, 1))
     return {"predictions_format": tables_of_results.PREDICTIONS_FORMAT, **settings, **ours}
 
 
-def _run(flags, named, verbose):
+def _run(flags, files_by_flag, verbose):
     """Writes the data files, and runs the command.
 
     Args:
       flags: {name: value}, the flags that name neither a data file nor a column.
-      named: {name of a flag: the `DataFile` whose path is the value of the flag}.
+      files_by_flag: {name of a flag: the `DataFile` whose path is the value of the flag}.
       verbose: see `train`.
 
     Raises:
       TypeError: the value of a flag has the wrong type.
     """
-    columns = next(iter(named.values())).columns if named else Columns()
-    words = child_command.flags({**flags, **{name: file.path for name, file in named.items()},
+    columns = next(iter(files_by_flag.values())).columns if files_by_flag else Columns()
+    words = child_command.flags({**flags, **{name: file.path for name, file in files_by_flag.items()},
                                  "text_column": columns.text, "label_column": columns.label})
 
     def explain(message):
-        for file in named.values():
+        for file in files_by_flag.values():
             message = message if file.content is None else data_files.name_rows(message, file)
         return data_files.explain_flags(message, _flag_names())
 
-    for file in named.values():
+    for file in files_by_flag.values():
         data_files.write(file)
     child_command.run(_SCRIPT, words, verbose, explain)
 

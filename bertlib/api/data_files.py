@@ -72,13 +72,13 @@ def row_name(number, index, argument="data"):
 
 def name_rows(message, file):
     """Returns a message of a command in which the rows of the caller replace the lines of a `DataFile`."""
-    def name(found):
-        return row_name(int(found[1]), index_of(file.data), file.argument) if found[1] else file.argument
+    def name(match):
+        return row_name(int(match[1]), index_of(file.data), file.argument) if match[1] else file.argument
 
-    named = re.sub(rf"(?:--\w+=)?{re.escape(file.path)}(?::(\d+))?", name, message)
+    text = re.sub(rf"(?:--\w+=)?{re.escape(file.path)}(?::(\d+))?", name, message)
     # The second group is in quotes: it is a part of the data.
-    return message if named == message else re.sub(
-        r"\bline(s?)\b|('[^'\n]*')", lambda found: found[2] or f"row{found[1]}", named)
+    return message if text == message else re.sub(
+        r"\bline(s?)\b|('[^'\n]*')", lambda match: match[2] or f"row{match[1]}", text)
 
 
 def explain_flags(message: str, names: set[str]) -> str:
@@ -89,9 +89,9 @@ def explain_flags(message: str, names: set[str]) -> str:
       message: the message of a command.
       names: the flags that the function takes as arguments. All other flags are left unchanged.
     """
-    def in_python(found):
-        name, value = ARGUMENTS.get(found[1], found[1]), found[2].title()
-        return found[0] if found[1] not in names else f"{name}{value}" if value else f"`{name}`"
+    def in_python(match):
+        name, value = ARGUMENTS.get(match[1], match[1]), match[2].title()
+        return match[0] if match[1] not in names else f"{name}{value}" if value else f"`{name}`"
 
     return re.sub(r"--(\w+)(=true\b|=false\b|=|)", in_python, message)
 
@@ -278,14 +278,14 @@ def _describe(data):
 def _tuple_rows(data, columns, of_tuples, argument):
     trained = of_tuples or Columns()
     width = len(data[0])
-    found = Columns(columns.text or trained.text or _TEXTS_OF_TUPLES.get(width, ("text",)),
-                    columns.label or trained.label or (_LABEL_OF_TUPLES,))
-    names = [*found.text, *found.label]
+    tuple_columns = Columns(columns.text or trained.text or _TEXTS_OF_TUPLES.get(width, ("text",)),
+                            columns.label or trained.label or (_LABEL_OF_TUPLES,))
+    names = [*tuple_columns.text, *tuple_columns.label]
     for number, row in enumerate(data):
         if len(row) != len(names):
             raise ValueError(f"{argument}[{number}] has {len(row)} values, but the columns are "
                              f"{', '.join(names)}. Pass a tuple with one value for each of these columns.")
-    return [dict(zip(names, row)) for row in data], found
+    return [dict(zip(names, row)) for row in data], tuple_columns
 
 
 def _line(row):

@@ -95,9 +95,9 @@ def answer_row(fields, answer):
         renamed: its name gets the prefix "input_".
       answer: dict, an answer of a `Predictor`, such as {"label", "probabilities"}.
     """
-    found = answers.columns(answer)
-    renamed = row_fields.rename_fields(list(fields), found)
-    return {**{renamed[name]: value for name, value in fields.items()}, **found}
+    columns = answers.columns(answer)
+    new_names = row_fields.rename_fields(list(fields), columns)
+    return {**{new_names[name]: value for name, value in fields.items()}, **columns}
 
 
 def read_predictions(directory, labels):
@@ -106,9 +106,9 @@ def read_predictions(directory, labels):
     lines = files.read_text(os.path.join(directory, PREDICTIONS)).split("\n")
     rows = [json.loads(line) for line in lines if line]
     names = list(dict.fromkeys(name for row in rows for name in row))
-    taken = {f"probability_{label}" for row in rows for label in row.get("probabilities") or ()}
-    renamed = row_fields.rename_fields(names, taken)
-    rows = [answers.spread_probabilities({renamed[name]: value for name, value in row.items()})
+    result_names = {f"probability_{label}" for row in rows for label in row.get("probabilities") or ()}
+    new_names = row_fields.rename_fields(names, result_names)
+    rows = [answers.spread_probabilities({new_names[name]: value for name, value in row.items()})
             for row in rows]
     return table(rows if not labels else [
         row | {name: labels.get(row[name], row[name]) for name in ("label", "prediction")} for row in rows])

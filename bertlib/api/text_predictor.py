@@ -130,20 +130,20 @@ class TextPredictor:
         flags = {"text_column": ",".join(columns)} if columns else {}
         if isinstance(data, list):
             stream = io.BytesIO(data_files.json_lines(data))
-            found = self._predictor.input_reader(flags).read(stream, "data", "jsonl")
+            inputs = self._predictor.input_reader(flags).read(stream, "data", "jsonl")
         else:
-            found = self._predictor.read(data, **flags)
-        found = list(found)
-        if not found:
+            inputs = self._predictor.read(data, **flags)
+        inputs = list(inputs)
+        if not inputs:
             raise ValueError(f"{data} has no rows. Pass a file with at least one row.")
-        for item in found:
+        for item in inputs:
             if item.problem:
                 where = data_files.row_name(item.line, index) if isinstance(data, list) else (
                     f"{data}:{item.line}")
                 raise ValueError(data_files.explain_flags(f"{where}: {item.problem}", {"text_column"}))
-        answers = self._answer_prepared([self._predictor.prepare(*item.values) for item in found])
+        answers = self._answer_prepared([self._predictor.prepare(*item.values) for item in inputs])
         return [tables_of_results.answer_row(item.fields, answer)
-                for item, answer in zip(found, answers)]
+                for item, answer in zip(inputs, answers)]
 
     def close(self) -> None:
         """Frees the memory of the model. The predictor cannot be called any more."""

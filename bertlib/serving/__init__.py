@@ -72,9 +72,9 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
       >>> len(vector)  # hidden_size of the default model
       384
     """
-    known = dict.fromkeys((*ENGINES, *portable_model.FORMATS))
-    if engine is not None and engine not in known:
-        raise ValueError(f"engine={engine!r} is unknown. Pass one of {', '.join(known)}.")
+    engines = dict.fromkeys((*ENGINES, *portable_model.FORMATS))
+    if engine is not None and engine not in engines:
+        raise ValueError(f"engine={engine!r} is unknown. Pass one of {', '.join(engines)}.")
     path = os.fspath(model_dir)
     exported = portable_model.find(path)
     if exported:

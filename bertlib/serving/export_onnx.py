@@ -56,11 +56,11 @@ def convert(model, task):
                          "have only 2.1 GB. Export the model with --format=saved_model.")
     names = {**{tensor.name: name for name, tensor in [*inputs.items(), *outputs.items()]},
              **{tensor.name: name for name, tensor in weights.items()}}
-    converted = _convert_graph(graph, [tensor.name for tensor in [*inputs.values(), *weights.values()]],
-                               [tensor.name for tensor in outputs.values()])
-    _rename(converted, names)
-    _set_weights(converted, {name: checkpoint.read(name) for name in weights})
-    return converted
+    proto = _convert_graph(graph, [tensor.name for tensor in [*inputs.values(), *weights.values()]],
+                           [tensor.name for tensor in outputs.values()])
+    _rename(proto, names)
+    _set_weights(proto, {name: checkpoint.read(name) for name in weights})
+    return proto
 
 
 def _placeholder_getter(weights):
@@ -82,8 +82,8 @@ def _convert_graph(graph, inputs, outputs):
     try:
         with tf.Graph().as_default() as copy, tf.Session(graph=copy):
             tf.import_graph_def(graph.as_graph_def(), name="")
-            converted = tfonnx.process_tf_graph(copy, opset=OPSET, input_names=inputs, output_names=outputs)
-        return optimizer.optimize_graph(converted).make_model("BERT")
+            onnx_graph = tfonnx.process_tf_graph(copy, opset=OPSET, input_names=inputs, output_names=outputs)
+        return optimizer.optimize_graph(onnx_graph).make_model("BERT")
     except ValueError as error:
         reason = str(error).removeprefix("make_sure failure: ").rstrip(".")
         raise ValueError(f"ONNX cannot represent the graph of this model: {reason}. Export the model with "
@@ -101,9 +101,9 @@ def _all_nodes(nodes):
                 yield from _all_nodes(attribute.g.node)
 
 
-def _rename(converted, names):
+def _rename(proto, names):
     """Renames tensors. `names` is {old name: new name}."""
-    graph = converted.graph
+    graph = proto.graph
     for value in (*graph.input, *graph.output):
         value.name = names.get(value.name, value.name)
         for axis, name in zip(value.type.tensor_type.shape.dim, ("batch", "length")):
@@ -115,16 +115,16 @@ def _rename(converted, names):
     del graph.value_info[:]
 
 
-def _set_weights(converted, weights):
+def _set_weights(proto, weights):
     """Turns the weights, which are inputs of the graph, into constants. Then replaces each op in
     `_FOLDED_OPS` by its result if all inputs of the op are constants. Inputs that no op uses are removed.
 
     Args:
-      converted: a ModelProto of ONNX, in which the weights are inputs.
+      proto: a ModelProto of ONNX, in which the weights are inputs.
       weights: {name of an input: array}.
     """
     onnx, reference = import_package("onnx"), import_package("onnx.reference")
-    graph = converted.graph
+    graph = proto.graph
     constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
     constants.update(weights)
     nodes = []
@@ -135,16 +135,16 @@ def _set_weights(converted, weights):
             constants.update(zip(node.output, results))
         else:
             nodes.append(node)
-    used = {name for node in _all_nodes(nodes) for name in node.input}
-    inputs = [value for value in graph.input if value.name in used and value.name not in weights]
+    input_names = {name for node in _all_nodes(nodes) for name in node.input}
+    inputs = [value for value in graph.input if value.name in input_names and value.name not in weights]
     initializers = [onnx.numpy_helper.from_array(np.asarray(array), name)
-                    for name, array in constants.items() if name in used]
+                    for name, array in constants.items() if name in input_names]
     for field, values in ((graph.input, inputs), (graph.node, nodes), (graph.initializer, initializers)):
         del field[:]
         field.extend(values)
 
 
-def _save_int8(converted, path):
+def _save_int8(proto, path):
     """Quantizes the weights of a model to int8, and writes the model into a file.
 
     Matrix products with weights are computed in int8. The other inputs of these products are quantized when
@@ -153,7 +153,7 @@ def _save_int8(converted, path):
     instructions for int8 (VNNI).
 
     Args:
-      converted: a ModelProto of ONNX.
+      proto: a ModelProto of ONNX.
       path: the new file.
     """
     quantization = import_package("onnxruntime.quantization")
@@ -162,7 +162,7 @@ def _save_int8(converted, path):
     root.setLevel(logging.ERROR)  # hides a warning that recommends a preprocessing for image models
     try:
         quantization.quantize_dynamic(
-            converted, path, op_types_to_quantize=["MatMul"], per_channel=True, reduce_range=True,
+            proto, path, op_types_to_quantize=["MatMul"], per_channel=True, reduce_range=True,
             weight_type=quantization.QuantType.QInt8)
     finally:
         root.setLevel(level)
@@ -179,5 +179,5 @@ def write(model, task, quantize, path):
     Raises:
       ValueError, OSError, ImportError: see `convert`.
     """
-    converted = convert(model, task)
-    (_save_int8 if quantize else import_package("onnx").save_model)(converted, path)
+    proto = convert(model, task)
+    (_save_int8 if quantize else import_package("onnx").save_model)(proto, path)

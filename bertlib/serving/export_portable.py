@@ -32,26 +32,26 @@ def export(model, directory, file_format, task=None, quantize=False):
         damaged, or the directory cannot be written.
       ImportError: a package is not installed.
     """
-    asked, chosen = answers.create(model, task), portable_model.FORMATS[file_format]
-    if file_format not in asked.formats:
-        known = ", ".join(name for name in registry.ANSWERS
+    task_answers, format_module = answers.create(model, task), portable_model.FORMATS[file_format]
+    if file_format not in task_answers.formats:
+        tasks = ", ".join(name for name in registry.ANSWERS
                           if file_format in registry.find_answers(name).formats)
-        raise ValueError(f"--format={file_format} is for the tasks {known}, but the task "
-                         f"of this export is {asked.task}. Export with --format=saved_model.")
+        raise ValueError(f"--format={file_format} is for the tasks {tasks}, but the task "
+                         f"of this export is {task_answers.task}. Export with --format=saved_model.")
     files.require_directory(directory, directory)
     with saved_model.new_export_dir(directory) as (temporary, final):
-        path = os.path.join(temporary, chosen.FILE)
-        _WRITERS[file_format].write(model, asked, quantize, path)
-        loaded = chosen.Model(path, asked.input_names)
-        loaded(export_model.warmup_rows(model, asked.input_names, 1))
-        loaded.close()
+        path = os.path.join(temporary, format_module.FILE)
+        _WRITERS[file_format].write(model, task_answers, quantize, path)
+        exported_model = format_module.Model(path, task_answers.input_names)
+        exported_model(export_model.warmup_rows(model, task_answers.input_names, 1))
+        exported_model.close()
         export_model.copy_files(model, temporary)
         evaluation = output_directory.find_evaluation(model.path)
         if evaluation:
             files.write_bytes(os.path.join(temporary, output_directory.EVALUATION),
                               files.read_bytes(evaluation.join(output_directory.EVALUATION)))
         files.write_json(os.path.join(temporary, portable_model.DESCRIPTION), {
-            "format": portable_model.DESCRIPTION_FORMAT, "file_format": file_format, "task": asked.task,
-            "int8": quantize, "weights": portable_model.hash_weights(model),
+            "format": portable_model.DESCRIPTION_FORMAT, "file_format": file_format,
+            "task": task_answers.task, "int8": quantize, "weights": portable_model.hash_weights(model),
             "files": portable_model.hash_directory(temporary)})
     return os.fsdecode(final)

@@ -80,19 +80,19 @@ class GraphTokenizer:
         self._text, self._basic = import_tensorflow_text(), tokenizer.basic_tokenizer
         self._protected = tokenizer.protected
         wordpiece = tokenizer.wordpiece_tokenizer
-        self._unknown, self._longest = wordpiece.unk_token, wordpiece.max_input_chars_per_word
+        self._unknown_token, self._longest = wordpiece.unk_token, wordpiece.max_input_chars_per_word
         table = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(list(tokenizer.vocab), list(tokenizer.vocab.values()),
-                                                tf.string, tf.int64), tokenizer.vocab[self._unknown])
+                                                tf.string, tf.int64), tokenizer.vocab[self._unknown_token])
         self._wordpiece = self._text.WordpieceTokenizer(
-            table, max_bytes_per_word=_MAX_BYTES * self._longest, unknown_token=self._unknown)
+            table, max_bytes_per_word=_MAX_BYTES * self._longest, unknown_token=self._unknown_token)
 
     def __call__(self, texts):
         """Returns the token ids of texts, ragged int32 [N, (tokens)]. `texts` is a string tensor [N]."""
         words = self._words(texts)
         too_long = tf.strings.length(words.flat_values, "UTF8_CHAR") > self._longest
-        known = tf.where_v2(too_long, self._unknown, words.flat_values)
-        ids = self._wordpiece.tokenize(words.with_flat_values(known)).merge_dims(1, 2)
+        flat_words = tf.where_v2(too_long, self._unknown_token, words.flat_values)
+        ids = self._wordpiece.tokenize(words.with_flat_values(flat_words)).merge_dims(1, 2)
         return tf.cast(ids, tf.int32)
 
     def _words(self, texts):
@@ -158,7 +158,7 @@ def _final_sigma():
     characters = [chr(code) for code in range(sys.maxunicode + 1) if not 0xd800 <= code <= 0xdfff]
     either = [character for character in characters if f"A{character}Σ".lower().endswith("ς")]
     letters = {character for character in either if f"{character}Σ".lower().endswith("ς")}
-    letter, mark, both = ("".join(f"\\x{{{ord(character):x}}}" for character in chosen) for chosen in (
+    letter, mark, both = ("".join(f"\\x{{{ord(character):x}}}" for character in group) for group in (
         sorted(letters), [character for character in either if character not in letters], either))
     return f"([{letter}][{mark}]*)Σ([{mark}]*(?:[^{both}]|$))"
 
@@ -203,11 +203,11 @@ def _encoder_inputs(model, first, second=None):
         first = _truncate(first, tf.fill([first.nrows(out_type=tf.int32)], model.max_seq_length - 2))
         parts = [tf.concat([start, first, end], axis=1)]
     else:
-        ones, others = _lengths(first), _lengths(second)
-        is_pair = tf.cast(others > 0, tf.int32)
+        first_lengths, second_lengths = _lengths(first), _lengths(second)
+        is_pair = tf.cast(second_lengths > 0, tf.int32)
         room = model.max_seq_length - 2 - is_pair
-        kept = tf.minimum(ones, tf.maximum(room - others, (room + 1) // 2))
-        first, second = _truncate(first, kept), _truncate(second, room - kept)
+        num_kept = tf.minimum(first_lengths, tf.maximum(room - second_lengths, (room + 1) // 2))
+        first, second = _truncate(first, num_kept), _truncate(second, room - num_kept)
         end_of_pair = _truncate(tf.RaggedTensor.from_tensor(end), tf.minimum(_lengths(second), 1))
         parts = [tf.concat([start, first, end], axis=1), tf.concat([second, end_of_pair], axis=1)]
     segments = tf.concat([part.with_flat_values(tf.fill(tf.shape(part.flat_values), index))
@@ -222,10 +222,10 @@ def _encoder_inputs(model, first, second=None):
 # --- Signatures ------------------------------------------------------------------------------------------
 
 
-def _text_signatures(asked, number):
+def _text_signatures(task_answers, number):
     """Returns two signatures with `number` warm-up requests: one for pairs of texts, one for single texts. In
     the signature for pairs, an empty second text means that the input has only one text."""
-    model = asked.model
+    model = task_answers.model
     tokens = GraphTokenizer(model.tokenizer)
     two = {name: tf.placeholder(tf.string, [None], name) for name in ("text_a", "text_b")}
     one = {"text_a": tf.placeholder(tf.string, [None], "text_a")}
@@ -233,48 +233,48 @@ def _text_signatures(asked, number):
     single = _encoder_inputs(model, tokens(one["text_a"]))
     return {
         export_model.DEFAULT_SIGNATURE: export_model.Signature(
-            two, export_model.build_outputs(asked, pairs), _requests(model, two, number)),
+            two, export_model.build_outputs(task_answers, pairs), _requests(model, two, number)),
         "text_a": export_model.Signature(
-            one, export_model.build_outputs(asked, single), _requests(model, one, number))}
+            one, export_model.build_outputs(task_answers, single), _requests(model, one, number))}
 
 
-def _word_signatures(asked, number):
+def _word_signatures(task_answers, number):
     """Returns the two signatures of a tagger with `number` warm-up requests. The first signature takes texts,
     in which white space separates the words. The second signature takes lists of words."""
-    model = asked.model
+    model = task_answers.model
     if model.setting("word_splitting") == "punctuation":
         logging.info("The words of the training data are also split at punctuation marks, but the exported "
                      "model splits a text only at spaces. Put spaces around punctuation marks.")
     tokens = GraphTokenizer(model.tokenizer)
     text = {"text": tf.placeholder(tf.string, [None], "text")}
     words = {"words": tf.placeholder(tf.string, [None, None], "words")}
-    split = tf.strings.split(text["text"], result_type="RaggedTensor")
-    listed = tf.RaggedTensor.from_tensor(words["words"], padding="")
+    text_words = tf.strings.split(text["text"], result_type="RaggedTensor")
+    word_lists = tf.RaggedTensor.from_tensor(words["words"], padding="")
     return {
         export_model.DEFAULT_SIGNATURE: export_model.Signature(
-            text, {"words": split.to_tensor(), **_tags(asked, tokens, split)},
+            text, {"words": text_words.to_tensor(), **_tags(task_answers, tokens, text_words)},
             _requests(model, text, number)),
         "words": export_model.Signature(
-            words, _tags(asked, tokens, listed, tf.shape(words["words"])[1]),
+            words, _tags(task_answers, tokens, word_lists, tf.shape(words["words"])[1]),
             _requests(model, words, number, str.split))}
 
 
-def _tags(asked, tokens, words, width=None):
+def _tags(task_answers, tokens, words, width=None):
     """Returns {"tags": string [B, W]}, the tags of words. The tag is "" for padding, and for words beyond the
     model's `max_seq_length`.
 
     Args:
-      asked: the `answers.Answers` of the model.
+      task_answers: the `answers.Answers` of the model.
       tokens: a `GraphTokenizer`.
       words: ragged string [B, (words)].
       width: int32 tensor, the number W. None if W is the number of words of the longest row.
     """
-    model = asked.model
+    model = task_answers.model
     room = model.max_seq_length - 2
     pieces = tokens(words.flat_values)
     nothing = tf.cast(tf.equal(pieces.row_lengths(), 0), tf.int32)
-    unknown = _truncate(tf.RaggedTensor.from_tensor(_special_token(model, "[UNK]", pieces)), nothing)
-    pieces = tf.concat([pieces, unknown], axis=1)[:, :room]
+    unknown_pieces = _truncate(tf.RaggedTensor.from_tensor(_special_token(model, "[UNK]", pieces)), nothing)
+    pieces = tf.concat([pieces, unknown_pieces], axis=1)[:, :room]
     sizes = words.with_flat_values(_lengths(pieces)).to_tensor()  # [B, W]
     places = tf.cumsum(sizes, axis=1, exclusive=True) + 1
     is_seen = (sizes > 0) & (places + sizes <= room + 1)
@@ -282,13 +282,13 @@ def _tags(asked, tokens, words, width=None):
     num_pieces = tf.reduce_sum(tf.where_v2(is_seen, sizes, 0), axis=1)
     by_sentence = words.with_flat_values(pieces)  # [B, (words), (pieces)]
     features = _encoder_inputs(model, _truncate(by_sentence.merge_dims(1, 2), num_pieces))
-    if asked.exported_inputs():
-        tagged = tf.where_v2(is_seen, places, -1)[:, :room]
+    if task_answers.exported_inputs():
+        tag_places = tf.where_v2(is_seen, places, -1)[:, :room]
         if model.setting("label_all_pieces"):
-            tagged = tf.ragged.range(1, num_pieces + 1).to_tensor(default_value=-1)
+            tag_places = tf.ragged.range(1, num_pieces + 1).to_tensor(default_value=-1)
         longest = tf.shape(features["input_ids"])[1]
-        features["word_mask"] = tf.reduce_sum(tf.one_hot(tagged, longest, dtype=tf.int32), axis=1)
-    tags = export_model.build_outputs(asked, features)["tags"]
+        features["word_mask"] = tf.reduce_sum(tf.one_hot(tag_places, longest, dtype=tf.int32), axis=1)
+    tags = export_model.build_outputs(task_answers, features)["tags"]
     word_tags = tf.gather(tags, tf.where_v2(is_seen, places, 0), batch_dims=1)
     word_tags = tf.where_v2(is_seen, word_tags, "")
     if width is not None:
@@ -317,37 +317,37 @@ def export(model, directory, task=None, warmup_requests=1):
         exported with texts as inputs.
       ImportError: tensorflow-text is not installed.
     """
-    asked = answers.create(model, task)
-    if not asked.exports_texts:
-        raise ValueError(f"{model.path} contains a model for {asked.task}. --text is not possible for this "
-                         "task, because a single graph cannot compute the answers from the texts. Use "
+    task_answers = answers.create(model, task)
+    if not task_answers.exports_texts:
+        raise ValueError(f"{model.path} contains a model for {task_answers.task}. --text is not possible for "
+                         "this task, because a single graph cannot compute the answers from the texts. Use "
                          "predict.py, or export the model without --text. The inputs of the exported model "
                          "are then token ids.")
     import_tensorflow_text()
-    build = _word_signatures if asked.takes_words else _text_signatures
-    return export_model.write_version(asked, directory, build, warmup_requests)
+    build = _word_signatures if task_answers.takes_words else _text_signatures
+    return export_model.write_version(task_answers, directory, build, warmup_requests)
 
 
 # --- Answers ---------------------------------------------------------------------------------------------
 
 
-def answer(directory, inputs, asked):
+def answer(directory, inputs, task_answers):
     """Answers inputs with an exported model.
 
     Args:
       directory: the directory of an exported version.
       inputs: list of tuples of texts, the form that `Predictor.prepare` takes.
-      asked: the `Answers` of the exported model.
+      task_answers: the `Answers` of the exported model.
 
     Returns:
       list of dicts, one for each input. They have those keys of the answers of `Predictor` that a SavedModel
       has: "label", "labels", "probabilities", "score", "tags" and "vector".
     """
-    found = []
+    results = []
     # The session uses no GPU, because another process may use the GPU.
     with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
-        loaded = tf.saved_model.loader.load(session, [tf.saved_model.tag_constants.SERVING], directory)
-        signature = loaded.signature_def[export_model.DEFAULT_SIGNATURE]
+        meta_graph = tf.saved_model.loader.load(session, [tf.saved_model.tag_constants.SERVING], directory)
+        signature = meta_graph.signature_def[export_model.DEFAULT_SIGNATURE]
         feeds = [signature.inputs[name].name for name in sorted(signature.inputs)]
         outputs = {name: output.name for name, output in signature.outputs.items()}
         for start in range(0, len(inputs), _BATCH_SIZE):
@@ -355,9 +355,9 @@ def answer(directory, inputs, asked):
             rows = [(*map(join_words, texts), "") for texts in inputs[start:start + _BATCH_SIZE]]
             arrays = session.run(outputs, {feed: [row[place].encode("utf-8", "replace") for row in rows]
                                            for place, feed in enumerate(feeds)})
-            found += [_to_answer({name: array[index] for name, array in arrays.items()}, asked)
-                      for index in range(len(rows))]
-    return found
+            results += [_to_answer({name: array[index] for name, array in arrays.items()}, task_answers)
+                        for index in range(len(rows))]
+    return results
 
 
 def join_words(text):
@@ -365,17 +365,18 @@ def join_words(text):
     return " ".join(text) if isinstance(text, list) else text
 
 
-def _to_answer(outputs, asked):
-    """Returns the answer in a row of the outputs, {name: array}. `asked` is the `Answers` of the model."""
-    found = {name: np.asarray(outputs[name]).tolist() for name in ("score", "vector") if name in outputs}
+def _to_answer(outputs, task_answers):
+    """Returns the answer in a row of the outputs, {name: array}. `task_answers` is the `Answers` of the
+    model."""
+    result = {name: np.asarray(outputs[name]).tolist() for name in ("score", "vector") if name in outputs}
     if "label" in outputs:
-        found["label"] = outputs["label"].decode()
+        result["label"] = outputs["label"].decode()
     if "tags" in outputs:
-        found["tags"] = asked.complete_tags([tag.decode() or "O" for tag in outputs["tags"]])
+        result["tags"] = task_answers.complete_tags([tag.decode() or "O" for tag in outputs["tags"]])
     if "probabilities" in outputs:
         labels = [label.decode() for label in outputs["labels"]]
-        found["probabilities"] = dict(zip(labels, outputs["probabilities"].tolist()))
+        result["probabilities"] = dict(zip(labels, outputs["probabilities"].tolist()))
         if "predicted" in outputs:
-            found["labels"] = [label for label, is_predicted in zip(labels, outputs["predicted"])
-                               if is_predicted]
-    return found
+            result["labels"] = [label for label, is_predicted in zip(labels, outputs["predicted"])
+                                if is_predicted]
+    return result

@@ -41,5 +41,5 @@ def write(model, task, quantize, path):
 def _unknown_ops(error):
     """Returns one line of a converter's error: the line with the names of the ops that TFLite lacks."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    named = [line for line in lines if " op " in line or "ops:" in line]
-    return (named or lines or [type(error).__name__])[0][:300]
+    op_lines = [line for line in lines if " op " in line or "ops:" in line]
+    return (op_lines or lines or [type(error).__name__])[0][:300]

@@ -274,13 +274,13 @@ def parse_inputs(text, predictor, max_texts):
             raise HTTPException(422, f"{which}an input must be a JSON object with "
                                 f"{columns.join_names(fields)}, not {json.dumps(item)[:40]}.")
         item = predictor.answers.named_fields(item)
-        unknown = [name for name in item if name not in fields]
-        if unknown:
-            raise HTTPException(422, f"{which}unknown field {unknown[0]!r:.40}. The fields of this "
+        unknown_names = [name for name in item if name not in fields]
+        if unknown_names:
+            raise HTTPException(422, f"{which}unknown field {unknown_names[0]!r:.40}. The fields of this "
                                 f"model are {columns.join_names(fields)}.")
-        missing = [name for name in fields[:predictor.required] if name not in item]
-        if missing:
-            raise HTTPException(422, f"{which}the field {missing[0]} is missing.")
+        missing_names = [name for name in fields[:predictor.required] if name not in item]
+        if missing_names:
+            raise HTTPException(422, f"{which}the field {missing_names[0]} is missing.")
     return inputs, isinstance(value, list)
 
 
@@ -343,8 +343,8 @@ def create_app(predictor, batches, limits, token):
     # --model_dir may be a link, which can name another model later.
     folder, checkpoint = os.path.split(os.path.realpath(predictor.checkpoint))
 
-    async def require_token(given: Annotated[Any, fastapi.Depends(bearer)]):
-        if not hmac.compare_digest((given.credentials if given else "").encode(), token.encode()):
+    async def require_token(header: Annotated[Any, fastapi.Depends(bearer)]):
+        if not hmac.compare_digest((header.credentials if header else "").encode(), token.encode()):
             raise HTTPException(401, "The token is missing or wrong. Send the header Authorization: "
                                 "Bearer TOKEN.", {"WWW-Authenticate": "Bearer"})
 

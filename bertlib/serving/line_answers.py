@@ -60,29 +60,29 @@ def chunks_as_they_arrive(items, most, waits):
         batches are the same in each run. So the answers are also the same in each run: in a different batch,
         an answer could be rounded differently.
     """
-    waiting = queue.Queue(2 * most)
+    buffer = queue.Queue(2 * most)
 
     def fill():
         # Puts a pair (item, None) into the queue for each item. The last pair is (None, the exception that
         # ended the iteration).
         try:
             for item in items:
-                waiting.put((item, None))
-            waiting.put((None, StopIteration()))
+                buffer.put((item, None))
+            buffer.put((None, StopIteration()))
         except Exception as error:  # noqa: BLE001 (raised below)
-            waiting.put((None, error))
+            buffer.put((None, error))
 
     threading.Thread(target=fill, daemon=True).start()
     end = None
     while end is None:
         chunk = []
-        item, end = waiting.get()
+        item, end = buffer.get()
         with contextlib.suppress(queue.Empty):  # if no further input is waiting, the chunk is complete
             while end is None:
                 chunk.append(item)
                 if len(chunk) == most:
                     break
-                item, end = waiting.get(block=waits)
+                item, end = buffer.get(block=waits)
         if chunk:
             yield chunk
     if not isinstance(end, StopIteration):
@@ -203,10 +203,10 @@ def answer_file(settings, predictor):
             raise ValueError(f"{name}:{first.line}: {first.problem}\n{excess}")
     if not answered:
         logging.warning("%s has no lines to answer, so the output is empty.", name)
-    if cut := predictor.answers.num_truncated:
+    if num_truncated := predictor.answers.num_truncated:
         logging.warning("%d of %d inputs were truncated, because they have more tokens than the training's "
                         "--max_seq_length=%d. To use more of their text, train with a larger "
-                        "--max_seq_length.", cut, answered, predictor.answers.model.max_seq_length)
+                        "--max_seq_length.", num_truncated, answered, predictor.answers.model.max_seq_length)
     logging.info("Lines answered: %d%s.", answered, f"; lines that could not be used: {kinds.total()} "
                  f"({faults.summarize(kinds)})" if kinds else "")
 
@@ -222,10 +222,10 @@ def _refuse(bad_input, name, output_file, answered):
       answered: number of lines that are answered.
     """
     if output_file != "-" and not files.is_special(output_file):
-        written = f"Nothing was written to {output_file}. "
+        outcome = f"Nothing was written to {output_file}. "
     else:
-        written = "The lines before this line are answered. " if answered else ""
-    raise ValueError(f"{name}:{bad_input.line}: {bad_input.problem} {written}To write an error instead of "
+        outcome = "The lines before this line are answered. " if answered else ""
+    raise ValueError(f"{name}:{bad_input.line}: {bad_input.problem} {outcome}To write an error instead of "
                      "the answer and continue, pass --skip_bad_lines=true.")
 
 
@@ -258,7 +258,7 @@ class AnswerTable:
         self._probabilities = [f"probability_{label}" for label in labels]
         self._is_first = True  # whether no usable line has been checked yet, see `find_problem`
         self._columns = None  # columns that contain the answer; None before the first answer
-        self._waiting = []  # unusable lines before the first answer; not written yet
+        self._early_rows = []  # unusable lines before the first answer; not written yet
 
     def find_problem(self, item):
         """Returns a sentence that says why an input cannot have a row in the table; None if it can.
@@ -289,7 +289,7 @@ class AnswerTable:
         """
         is_bad = item.problem is not None
         if self._columns is None and is_bad:
-            self._waiting.append((item, answer))
+            self._early_rows.append((item, answer))
             return ""
         answer = answer if is_bad else self._flatten(answer)
         start = self._start(item, answer) if self._columns is None else ""
@@ -303,22 +303,22 @@ class AnswerTable:
         If no line could be used, `format` has returned only empty texts, and has kept the lines. In this
         case, the text contains the header row and the rows of all lines. Otherwise, the text is empty.
         """
-        if not self._waiting:
+        if not self._early_rows:
             return ""
-        item, answer = next((pair for pair in self._waiting if pair[0].fields), self._waiting[0])
+        item, answer = next((pair for pair in self._early_rows if pair[0].fields), self._early_rows[0])
         return self._start(item, answer)
 
     def _flatten(self, answer):
         """Converts an answer to the values of a row. Returns a dict: {name of a column: text or number}."""
-        found = {}
+        values = {}
         for name, value in answers.columns(answer).items():
             if name == "prediction" and "labels" in answer:
-                found[name] = self._label_separator.join(value)
+                values[name] = self._label_separator.join(value)
             elif isinstance(value, dict | list):
-                found[name] = json.dumps(value, ensure_ascii=False)
+                values[name] = json.dumps(value, ensure_ascii=False)
             else:
-                found[name] = value
-        return found
+                values[name] = value
+        return values
 
     def _start(self, item, answer):
         """Sets the columns of the table to the keys of the first answer. Returns the header row, followed by
@@ -326,12 +326,12 @@ class AnswerTable:
         names = [name for name in dict.fromkeys([*answer, *self._probabilities]) if name != "error"]
         self._columns = [*names, *["error"] * self._has_errors]
         self._fields += [name for name in item.fields if name not in self._fields]
-        renamed = row_fields.rename_fields(self._fields, self._columns)
-        waiting, self._waiting = self._waiting, []
+        new_names = row_fields.rename_fields(self._fields, self._columns)
+        early_rows, self._early_rows = self._early_rows, []
         self._dialect = self._find_dialect()
-        names = [*renamed.values(), *self._columns]
+        names = [*new_names.values(), *self._columns]
         return format_csv_header(names, self._csv_safe, self._dialect) + "".join(
-            self.format(*pair) for pair in waiting)
+            self.format(*pair) for pair in early_rows)
 
 
 class AnswerLines:

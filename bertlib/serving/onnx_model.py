@@ -59,11 +59,11 @@ class Model:
             self._session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # ONNX Runtime has no common class for its errors
             raise ValueError(f"{path}: ONNX Runtime cannot load the model: {_first_line(error)}") from error
-        found = {value.name for value in self._session.get_inputs()}
-        if not found <= set(inputs):
-            raise ValueError(f"{path} has the inputs {', '.join(sorted(found))}, but a model of this task "
+        names = {value.name for value in self._session.get_inputs()}
+        if not names <= set(inputs):
+            raise ValueError(f"{path} has the inputs {', '.join(sorted(names))}, but a model of this task "
                              f"has {', '.join(inputs)}. Export the model again.")
-        self.inputs = tuple(name for name in inputs if name in found)
+        self.inputs = tuple(name for name in inputs if name in names)
         self._tokens = max(_TOKENS, _TOKENS_PER_CORE * options.intra_op_num_threads)
         self._outputs = [value.name for value in self._session.get_outputs()]
 

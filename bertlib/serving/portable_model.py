@@ -40,8 +40,8 @@ class Export(NamedTuple):
 
     def load(self):
         """Loads the model; returns an object that is used like a `loaded_model.LoadedModel`."""
-        asked = answers.create(self.trained, self.task)
-        return FORMATS[self.format].Model(self.trained.checkpoint, asked.input_names)
+        task_answers = answers.create(self.trained, self.task)
+        return FORMATS[self.format].Model(self.trained.checkpoint, task_answers.input_names)
 
 
 def default_directory(model_dir, file_format):
@@ -101,10 +101,10 @@ def read(directory, task=None):
     """
     description = _read_description(directory)
     path, exported = os.path.join(directory, DESCRIPTION), description["task"]
-    found = hash_directory(directory)
-    for name, expected in description["files"].items():
-        if found.get(name) != expected:
-            problem = "was changed after the export" if name in found else "is missing"
+    hashes = hash_directory(directory)
+    for name, recorded_hash in description["files"].items():
+        if hashes.get(name) != recorded_hash:
+            problem = "was changed after the export" if name in hashes else "is missing"
             raise ValueError(f"{os.path.join(directory, name)} {problem}, according to {path}. Export the "
                              "model again.")
     if task not in (None, exported):
@@ -148,8 +148,8 @@ def newest(model_dir, model, file_format, task):
     path = next((path for path in paths if task in (None, _read_description(path)["task"])), None)
     if path is None:
         raise ValueError(f"{directory} contains no export{f' for the task {task}' if task else ''}. {to_do}")
-    found = read(path, task)
-    if found.weights != hash_weights(model):
-        raise ValueError(f"{found.trained.path} does not contain the weights of {model.checkpoint}, "
+    export = read(path, task)
+    if export.weights != hash_weights(model):
+        raise ValueError(f"{export.trained.path} does not contain the weights of {model.checkpoint}, "
                          f"because it was exported from other weights. {to_do}")
-    return found
+    return export

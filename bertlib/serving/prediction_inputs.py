@@ -66,9 +66,9 @@ class InputReader:
         """
         self.dialect = tables.PLAIN
         flags = dict(flags or {})
-        unknown = [name for name in flags if name not in COLUMN_FLAGS]
-        if unknown:
-            raise TypeError(f"The flag {unknown[0]!r} is unknown. The flags for the columns are "
+        unknown_flags = [name for name in flags if name not in COLUMN_FLAGS]
+        if unknown_flags:
+            raise TypeError(f"The flag {unknown_flags[0]!r} is unknown. The flags for the columns are "
                             f"{columns.join_names(COLUMN_FLAGS)}.")
         fields, required = answers.fields, answers.required
         self._fields, self._required, self._labels = list(fields), required, model.labels
@@ -169,8 +169,8 @@ class InputReader:
         fields = dict(zip(self._fields, values))
         problem = None
         if len(values) < self._required:
-            found = "one text" if len(values) == 1 else f"{len(values)} texts"
-            problem = (f"the line has only {found}, but the model takes "
+            count = "one text" if len(values) == 1 else f"{len(values)} texts"
+            problem = (f"the line has only {count}, but the model takes "
                        f"{columns.join_names(self._fields)}, with{PAIR}between them.")
         elif self._answers.refuses_more and PAIR in values[-1]:
             problem = (f"the line has more than the {len(self._fields)} texts "
@@ -227,6 +227,6 @@ def format_answer(item, answer):
       item: an `Input`.
       answer: a dict, see `Predictor`.
     """
-    renamed = row_fields.rename_fields(item.fields, answer)
-    return json.dumps({**answer, **{renamed[name]: value for name, value in item.fields.items()}},
+    new_names = row_fields.rename_fields(item.fields, answer)
+    return json.dumps({**answer, **{new_names[name]: value for name, value in item.fields.items()}},
                       ensure_ascii=False)

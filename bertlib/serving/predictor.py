@@ -94,7 +94,7 @@ class Predictor:
         self.checkpoint = directory.checkpoint
         self.label_separator = directory.setting("label_separator", ",")
         self._batch_size, self._group, self._is_closed = batch_size, group, False
-        self._unknown = unknown_tokens.UnknownTokens(directory.tokenizer, "the texts", _CHECKED)
+        self._unknown_tokens = unknown_tokens.UnknownTokens(directory.tokenizer, "the texts", _CHECKED)
         self._model = model or self._load(step)
 
     def _load(self, step):
@@ -208,7 +208,7 @@ class Predictor:
           TypeError: see `__call__`.
         """
         windows = self.answers.windows(*texts, **self.answers.named_fields(fields))
-        self._unknown.add(*texts, *fields.values())
+        self._unknown_tokens.add(*texts, *fields.values())
         return windows
 
     def answer(self, prepared: list[tuple[list, Any]]) -> list[dict[str, Any]]:
@@ -265,7 +265,7 @@ class Predictor:
     def close(self) -> None:
         """Frees the memory of the model. The predictor cannot be called any more."""
         self._is_closed = True
-        self._unknown.warn()
+        self._unknown_tokens.warn()
         self._model.close()
 
     def __enter__(self) -> "Predictor":

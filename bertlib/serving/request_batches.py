@@ -73,7 +73,7 @@ class _Request:
     """
 
     def __init__(self, inputs):
-        self.inputs, self.left = inputs, len(inputs)
+        self.inputs, self.num_left = inputs, len(inputs)
         self.future, self.answers = concurrent.futures.Future(), [None] * len(inputs)
         self.arrival = self.turn = time.monotonic()
         self.rank = self.arrival + _SECONDS_AHEAD * (size_of(inputs) // 10_000)
@@ -123,10 +123,10 @@ class RequestBatches:
         """
         self._predictor, self._batch_size, self._max_wait = predictor, batch_size, max_wait
         self._max_queue, self._max_windows = max_queue, max_windows
-        self._changed = threading.Condition()  # protects the next three attributes
+        self._condition = threading.Condition()  # protects the next three attributes
         self._requests, self._is_closed = [], False
-        self._open = set()  # all requests without an answer, from the queue and from `_waiting`
-        self._waiting = []  # contains `_Window` objects; only `self._thread` uses it
+        self._open = set()  # all requests without an answer, from the queue and from `_windows`
+        self._windows = []  # contains `_Window` objects; only `self._thread` uses it
         # Weighted sums over the last batches; and the seconds of the fastest call of the model.
         self._seconds, self._inputs, self._tokens, self._fastest = 0.0, 0.0, 0, math.inf
         self._thread = threading.Thread(target=self._run, name="batches", daemon=True)
@@ -159,7 +159,7 @@ class RequestBatches:
           RuntimeError: the object is closed.
         """
         request = _Request(inputs)
-        with self._changed:
+        with self._condition:
             if self._is_closed:
                 raise RuntimeError("the queue of requests is closed")
             if self.num_waiting + len(inputs) > self._max_queue:
@@ -168,7 +168,7 @@ class RequestBatches:
             if self._open and late > 0:
                 raise QueueFull(math.ceil(late))
             self._requests.append(request)
-            self._changed.notify()
+            self._condition.notify()
             self._open.add(request)
             request.future.add_done_callback(lambda _: self._release(request))
         return request.future
@@ -177,14 +177,14 @@ class RequestBatches:
         """Returns the expected number of seconds until a new request with some inputs is answered. Each other
         request has as many turns as the new one until then."""
         most = self._batch_size * math.ceil(number / self._batch_size)
-        inputs = number + sum(min(other.left, most) for other in self._open)
+        inputs = number + sum(min(other.num_left, most) for other in self._open)
         return inputs * self._seconds / self._inputs if self._inputs else 0.0
 
     def close(self):
         """Answers the requests in the queue, and ends the thread."""
-        with self._changed:
+        with self._condition:
             self._is_closed = True
-            self._changed.notify()
+            self._condition.notify()
         self._thread.join()
 
     def __enter__(self):
@@ -194,7 +194,7 @@ class RequestBatches:
         self.close()
 
     def _release(self, request):
-        with self._changed:
+        with self._condition:
             self._open.discard(request)
         request.inputs.clear()  # a cancelled request remains in the queue, but its texts use no memory
 
@@ -217,15 +217,15 @@ class RequestBatches:
     def _gather(self):
         """Tokenizes requests until enough inputs wait. Returns false if the object is closed and all requests
         are answered."""
-        requests = collections.Counter(window.input.request for window in self._waiting)
+        requests = collections.Counter(window.input.request for window in self._windows)
         number, seconds = sum(min(count, self._batch_size) for count in requests.values()), 0
-        while not (self._waiting and seconds > _TOKENIZE_SECONDS) and (request := self._next_request(number)):
+        while not (self._windows and seconds > _TOKENIZE_SECONDS) and (request := self._next_request(number)):
             start = time.monotonic()
             windows = self._prepare(request)
             seconds += time.monotonic() - start
-            self._waiting.extend(windows)
+            self._windows.extend(windows)
             number += min(len(windows), self._batch_size)
-        return bool(self._waiting)
+        return bool(self._windows)
 
     def _next_request(self, number):
         """Takes the next request from the queue. If the queue is empty, waits for a request.
@@ -241,21 +241,21 @@ class RequestBatches:
         """
         if number >= _BATCHES_AHEAD * self._batch_size:
             return None
-        with self._changed:
+        with self._condition:
             while not self._requests:
                 seconds = None
-                if self._waiting:
-                    seconds = self._waiting[0].input.request.arrival + self._max_wait - time.monotonic()
+                if self._windows:
+                    seconds = self._windows[0].input.request.arrival + self._max_wait - time.monotonic()
                 if self._is_closed or seconds is not None and (seconds <= 0 or number >= self._batch_size):
                     return None
-                self._changed.wait(seconds)
+                self._condition.wait(seconds)
             self._requests.sort(key=lambda request: request.rank)
             return self._requests.pop(0)
 
     def _prepare(self, request):
         """Tokenizes the inputs of a request. Returns a list of `_Window`; an empty list if the request has
         failed or was cancelled."""
-        found = []
+        windows = []
         for number, item in enumerate(request.inputs):
             if request.future.done():
                 return []
@@ -270,8 +270,8 @@ class RequestBatches:
                 _fail(request, error)
                 return []
             one = _Input(request, number, [None] * len(rows), details)
-            found.extend(_Window(one, place, row) for place, row in enumerate(rows))
-            if len(found) > self._max_windows:
+            windows.extend(_Window(one, place, row) for place, row in enumerate(rows))
+            if len(windows) > self._max_windows:
                 _fail(request, BadInput(
                     f"the request has more than {self._max_windows} texts; each window of a long text counts "
                     "as one text. Send shorter or fewer texts.", is_too_long=True))
@@ -279,26 +279,26 @@ class RequestBatches:
             if not rows:  # a context without tokens has no window
                 self._finish(one)
         request.inputs.clear()  # the texts may be much longer than their windows
-        return found
+        return windows
 
     def _take_batch(self):
         """Returns the request whose turn it is, and its next batch as a list of `_Window`. Returns (None, [])
         if all requests are cancelled."""
-        self._waiting = sorted((window for window in self._waiting if not window.input.request.future.done()),
+        self._windows = sorted((window for window in self._windows if not window.input.request.future.done()),
                                key=lambda window: window.input.request.turn)
-        if not self._waiting:
+        if not self._windows:
             return None, []
-        first = self._waiting[0]
+        first = self._windows[0]
         # If many texts wait, the last ones do not share this batch. Otherwise, short texts would often
         # overtake long texts.
-        most = max(self._batch_size, len(self._waiting) * 3 // 4)
-        found = sorted(self._waiting[:most], key=lambda window: window.length)
-        place = next(place for place, window in enumerate(found) if window is first)
+        most = max(self._batch_size, len(self._windows) * 3 // 4)
+        candidates = sorted(self._windows[:most], key=lambda window: window.length)
+        place = next(place for place, window in enumerate(candidates) if window is first)
         call_tokens = self._fastest * self._tokens / self._seconds if self._seconds else 0
-        low, high = similar_lengths([window.length for window in found], place, self._batch_size,
+        low, high = similar_lengths([window.length for window in candidates], place, self._batch_size,
                                     max(_CALL_TOKENS, call_tokens))
-        self._waiting = found[:low] + found[high:] + self._waiting[most:]
-        return first.input.request, found[low:high]
+        self._windows = candidates[:low] + candidates[high:] + self._windows[most:]
+        return first.input.request, candidates[low:high]
 
     def _compute(self, batch):
         """Computes a batch, and answers the requests that are complete."""
@@ -323,8 +323,8 @@ class RequestBatches:
             logging.exception("An input could not be answered.")
             _fail(request, error)
             return
-        request.left -= 1
-        if not request.left and request.future.set_running_or_notify_cancel():
+        request.num_left -= 1
+        if not request.num_left and request.future.set_running_or_notify_cancel():
             request.future.set_result(request.answers)
 
 
