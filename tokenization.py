@@ -268,11 +268,11 @@ def _check_distinct(path, lines):
 
 def _check_required(path, lines):
     tokens = {line.strip() for line in lines}
-    missing = [token for token in REQUIRED_TOKENS if token not in tokens]
-    if missing:
+    missing_tokens = [token for token in REQUIRED_TOKENS if token not in tokens]
+    if missing_tokens:
         raise ValueError(
-            f"{path} ({len(lines)} lines) lacks special tokens that are required: {', '.join(missing)}. Pass "
-            "a BERT vocabulary, or rename unused entries to these tokens."
+            f"{path} ({len(lines)} lines) lacks special tokens that are required: "
+            f"{', '.join(missing_tokens)}. Pass a BERT vocabulary, or rename unused entries to these tokens."
         )
 
 
@@ -303,17 +303,17 @@ def _special_names(path, pieces, unk_id):
       pieces: list of all pieces.
       unk_id: id of the piece for unknown text.
     """
-    found = {name: next((piece for piece in spellings if piece in pieces), None)
-             for name, spellings in _SPECIAL_PIECES.items()}
-    found["[UNK]"] = found["[UNK]"] or pieces[unk_id]
-    missing = [f"{name} ({', '.join(_SPECIAL_PIECES[name])})" for name in REQUIRED_TOKENS
-               if found[name] is None]
-    if missing:
-        raise ValueError(f"{path} has no pieces for these special tokens: {', '.join(missing)}. The "
+    piece_names = {name: next((piece for piece in spellings if piece in pieces), None)
+                   for name, spellings in _SPECIAL_PIECES.items()}
+    piece_names["[UNK]"] = piece_names["[UNK]"] or pieces[unk_id]
+    missing_names = [f"{name} ({', '.join(_SPECIAL_PIECES[name])})" for name in REQUIRED_TOKENS
+                     if piece_names[name] is None]
+    if missing_names:
+        raise ValueError(f"{path} has no pieces for these special tokens: {', '.join(missing_names)}. The "
                          "parentheses contain the accepted names of each piece. Train the SentencePiece "
                          "model with --pad_id=0 --unk_id=1 --bos_id=-1 --eos_id=-1 "
                          "--control_symbols=[CLS],[SEP],[MASK].")
-    return {piece: name for name, piece in found.items()}
+    return {piece: name for name, piece in piece_names.items()}
 
 
 def _check_size(path, entries, vocab_size, file="vocab.txt", unit="line"):
@@ -398,9 +398,9 @@ class _Tokenizer:
     def limited(self, limit):
         """Returns a tokenizer whose `tokenize` returns only the first `limit` tokens of a text. The rest of a
         long text is not tokenized."""
-        found = copy.copy(self)
-        found._limit = limit
-        return found
+        tokenizer = copy.copy(self)
+        tokenizer._limit = limit
+        return tokenizer
 
     def _cached_tokens(self, text):
         chunks = self._chunks_of(convert_to_unicode(text))
@@ -429,14 +429,14 @@ class _Tokenizer:
         """
         if getattr(self.tokenize, "__func__", None) not in [kind.tokenize for kind in TOKENIZERS]:
             return None
-        found, start = [], 0
+        positions, start = [], 0
         for index, part in enumerate(self.protected.split(text) if self.protected else [text]):
             spans = [(0, len(part))] if index % 2 else self._spans(part)
             if spans is None:
                 return None
-            found.extend((start + first, start + last) for first, last in spans)
+            positions.extend((start + first, start + last) for first, last in spans)
             start += len(part)
-        return found
+        return positions
 
     def convert_tokens_to_ids(self, tokens):
         """Returns the ids (list of int) of tokens. Raises a KeyError for a token that is not in the
@@ -646,7 +646,7 @@ class SentencePieceTokenizer(_Tokenizer):
         forms = [_without_accents(char) for char in text] if self._lower else text
         # Character i of the input of the SentencePiece model comes from position origins[i] of the text.
         origins = [index for index, form in enumerate(forms) for _ in form] + [len(text)]
-        found = []
+        results = []
         for index, piece, start, end in self._encoded("".join(forms).lower() if self._lower else text):
             if start == end < len(origins) - 1 and piece != WORD_START:
                 # One character became several pieces. Each of these pieces gets the range of the whole
@@ -654,9 +654,9 @@ class SentencePieceTokenizer(_Tokenizer):
                 end += 1
             # The range of a piece ends where the next character of the model's input begins. So combining
             # accents, which are not in the model's input, are in the same range as their letter.
-            found.append((index, origins[start],
-                          max(origins[end], origins[end - 1] + 1) if start < end else origins[start]))
-        return found
+            results.append((index, origins[start],
+                            max(origins[end], origins[end - 1] + 1) if start < end else origins[start]))
+        return results
 
     def _encoded(self, text):
         """Yields (id, piece, start, end) for each piece of a text. As in ALBERT, a comma after a digit is a
@@ -758,13 +758,13 @@ class BasicTokenizer:
         # length: the lower case of a Greek sigma depends on its place in the word.
         spans, last = [], None
         for index, char in enumerate(text):
-            kept = self._clean_text(char)
-            if kept.isspace():
+            clean_char = self._clean_text(char)
+            if clean_char.isspace():
                 last = None
-            elif normalized := self.normalize(kept):
+            elif normalized := self.normalize(clean_char):
                 last = [index, index + 1]
                 spans += [last] * len(normalized)
-            elif kept and last:
+            elif clean_char and last:
                 last[1] = index + 1
         return spans
 

@@ -31,7 +31,7 @@ def write_report(path, facts, rows):
         report_sections.length_section(
             "Accuracy by length of the longest sequence", [(row.length, float(row.is_right)) for row in rows],
             "tokens", "accuracy", noun="questions"),
-        functions={"eval_accuracy": lambda chosen: is_right[chosen].mean()})
+        functions={"eval_accuracy": lambda indices: is_right[indices].mean()})
 
 
 def _endings_section(rows):

@@ -93,7 +93,7 @@ def _prepare(sweep, directory, run):
 def _record(sweep, directory, run, child, log_start):
     """Stores and returns a run that has ended. For the arguments see `child_jobs.run_all`."""
     stored_run, outcome, results = directory.load(run), child.outcome, None
-    stored_run.seconds += child.ended - child.started
+    stored_run.seconds += child.end_time - child.start_time
     try:
         if outcome.exit_code:
             outcome = _with_message(sweep.script, child, directory.log(run), log_start)
@@ -148,11 +148,10 @@ def _write_results(sweep, directory):
 
 def _log(sweep, directory, run, num_left):
     """Logs the result of a run with a warning about it, and the remaining time."""
-    ended = directory.ended_runs()
     value = run.value(sweep.metric)
     result = run.status if value is None else f"{sweep.metric} {value:.6g}"
     result += f". {run.message}" if run.message else "."
-    times = [other.seconds for other in ended if other.status == sweep_runs.DONE]
+    times = [other.seconds for other in directory.ended_runs() if other.status == sweep_runs.DONE]
     rest = f" {terminal.counted(num_left, 'run')} to go"
     if times and num_left:
         seconds = sum(times) / len(times) * -(-num_left // len(sweep.slots))

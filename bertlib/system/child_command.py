@@ -76,8 +76,8 @@ def run(script: str, flags: list[str], verbose: bool, explain: Any = str) -> Non
             is_interrupt = isinstance(error, KeyboardInterrupt)
             child_processes.end([child], lambda child: _follow(child, lines, verbose and is_interrupt))
             if is_interrupt:
-                saved = (child.outcome.message or "").partition(". ")[2]
-                raise KeyboardInterrupt(saved.replace("the same command", "the same call")) from None
+                message = (child.outcome.message or "").partition(". ")[2]
+                raise KeyboardInterrupt(message.replace("the same command", "the same call")) from None
             raise
     for warning in [] if verbose else child.outcome.warnings:
         # The level 4 is the line of the user's program that called the function of `bertlib.api`.

@@ -86,25 +86,25 @@ def run_all(keys, start, slots, descriptor):
     Raises:
       stopping.Stopped: this process got SIGTERM or SIGHUP.
     """
-    waiting, free, running = collections.deque(keys), collections.deque(slots), {}
+    queue, free, children = collections.deque(keys), collections.deque(slots), {}
     with stopping.request.being_awaited():
         try:
-            while waiting or running:
-                while waiting and free:
-                    key, slot = waiting.popleft(), free.popleft()
+            while queue or children:
+                while queue and free:
+                    key, slot = queue.popleft(), free.popleft()
                     command, log = start(key)
                     child, log_start = _start(command, log, slot, descriptor)
-                    running[child] = key, slot, log_start
-                ended = [child for child in running if not child.runs()]
-                for child in ended:
-                    key, slot, log_start = running.pop(child)
+                    children[child] = key, slot, log_start
+                ended_children = [child for child in children if not child.runs()]
+                for child in ended_children:
+                    key, slot, log_start = children.pop(child)
                     free.append(slot)
                     yield key, child, log_start
                 stopping.request.check()
-                if not ended:
+                if not ended_children:
                     time.sleep(_POLL_SECONDS)
         finally:
-            child_processes.end(running)
+            child_processes.end(children)
 
 
 def _start(command, log, slot, descriptor):

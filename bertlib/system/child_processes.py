@@ -96,8 +96,8 @@ def report(outcome):
     with _reporting, contextlib.suppress(OSError):
         path = os.environ.get(VARIABLE)
         if path:
-            found = {**outcome._asdict(), "warnings": list(dict.fromkeys([*outcome.warnings, *_warnings]))}
-            files.write_text(path, json.dumps(found, default=str))
+            content = {**outcome._asdict(), "warnings": list(dict.fromkeys([*outcome.warnings, *_warnings]))}
+            files.write_text(path, json.dumps(content, default=str))
             del os.environ[VARIABLE]
 
 
@@ -107,14 +107,14 @@ def report(outcome):
 def without_flags(arguments, names):
     """Returns command-line arguments without the flags in `names`. A flag may be written as --name=value or
     as --name value."""
-    kept, is_value = [], False
+    words, is_value = [], False
     for argument in arguments:
         name, equals, _ = argument.lstrip("-").partition("=")
         is_removed = is_value or argument.startswith("-") and name in names
         is_value = is_removed and not is_value and not equals
         if not is_removed:
-            kept.append(argument)
-    return kept
+            words.append(argument)
+    return words
 
 
 def describe_end(code):
@@ -150,7 +150,7 @@ class Child:
         """
         self._directory = tempfile.TemporaryDirectory(prefix="bert-outcome-")
         self._file = os.path.join(self._directory.name, "outcome.json")
-        self.outcome, self.started, self.ended = None, time.monotonic(), None
+        self.outcome, self.start_time, self.end_time = None, time.monotonic(), None
         guard = shutil.which("setpriv") if ends_with_caller else None
         self.process = subprocess.Popen([*([guard, "--pdeathsig", "TERM", "--"] if guard else []), *command],
                                         env={**environment, VARIABLE: self._file},
@@ -165,7 +165,7 @@ class Child:
         """
         code = self.process.poll()
         if code is not None and self.outcome is None:
-            self.ended = time.monotonic()
+            self.end_time = time.monotonic()
             code = code if code >= 0 else 128 - code
             self.outcome = (stopped_by(code - 128) if code - 128 in _SIGNALS else
                             Outcome("failed" if code else "finished", code))

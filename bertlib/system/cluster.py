@@ -117,9 +117,9 @@ def _place(jobs, kind, index):
       jobs: {kind of machines: list of their addresses}.
       kind, index: kind of this machine, and its index among the machines of this kind.
     """
-    unknown = set(jobs) - {*_TRAINING, "ps", "evaluator"}
-    _require(not unknown, f"it names machines of an unknown kind: {_shown(sorted(unknown))}. The known kinds "
-             "are chief, worker and evaluator")
+    unknown_kinds = set(jobs) - {*_TRAINING, "ps", "evaluator"}
+    _require(not unknown_kinds, f"it names machines of an unknown kind: {_shown(sorted(unknown_kinds))}. "
+             "The known kinds are chief, worker and evaluator")
     _require(sum(len(jobs.get(job, [])) for job in _CHIEFS) <= 1, "it names more than one chief")
     order = [(job, number) for job in _TRAINING for number in range(len(jobs.get(job, [])))]
     addresses = tuple(jobs[job][number] for job, number in order)

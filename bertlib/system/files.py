@@ -171,7 +171,7 @@ def find_files(pattern):
 # --- Writing ---------------------------------------------------------------------------------------------
 
 
-def describe_disk_error(error, path, needed=None):
+def describe_disk_error(error, path, size=None):
     """Returns a pair of texts, (problem, advice), if an error means that a disk could not be written. Returns
     None for other errors.
 
@@ -182,7 +182,7 @@ def describe_disk_error(error, path, needed=None):
     Args:
       error: an OSError, or an error of TensorFlow.
       path: the file that could not be written.
-      needed: size of the file in bytes, if it is known.
+      size: size of the file in bytes, if it is known.
     """
     if isinstance(error, OSError):
         number = error.errno
@@ -196,7 +196,7 @@ def describe_disk_error(error, path, needed=None):
         return None
     problem, advice = _DISK_ERRORS[number]
     if number == errno.ENOSPC and not is_remote(path):
-        takes = f"it takes {readable_size(needed)}, and " if needed is not None else "without this file, "
+        takes = f"it takes {readable_size(size)}, and " if size is not None else "without this file, "
         with contextlib.suppress(OSError):
             problem += f": {takes}{readable_size(shutil.disk_usage(existing_parent(path)).free)} are free"
     return problem, advice
@@ -211,26 +211,26 @@ def existing_parent(path):
     return path
 
 
-def require_directory(given, path):
+def require_directory(title, path):
     """Checks that a directory exists or can be created. Returns its nearest existing parent, or the directory
     itself.
 
     Args:
-      given: name of the directory in messages, such as "--output=model".
+      title: name of the directory in messages, such as "--output=model".
       path: the directory.
 
     Raises:
       NotADirectoryError: the path, or one of its parent directories, is a file or a broken link.
     """
-    existing = path
-    while existing and not exists(existing):
-        if os.path.islink(existing):
-            raise NotADirectoryError(f"{given}: {existing} is a broken link. Remove the link, or use another "
+    parent = path
+    while parent and not exists(parent):
+        if os.path.islink(parent):
+            raise NotADirectoryError(f"{title}: {parent} is a broken link. Remove the link, or use another "
                                      "directory.")
-        existing = os.path.dirname(existing)
-    if existing and not is_directory(existing):
-        raise NotADirectoryError(f"{given}: {existing} is not a directory. Use another directory.")
-    return existing or os.curdir
+        parent = os.path.dirname(parent)
+    if parent and not is_directory(parent):
+        raise NotADirectoryError(f"{title}: {parent} is not a directory. Use another directory.")
+    return parent or os.curdir
 
 
 def absolute(path):
@@ -244,14 +244,14 @@ def readable_size(number):
 
 
 @contextlib.contextmanager
-def translate_disk_errors(path, kept=None):
+def translate_disk_errors(path, describe_kept=None):
     """Returns a context manager. If its block fails because a disk cannot be written, the context manager
     raises an OSError with a plain message instead of the original error.
 
     Args:
       path: the file that the block writes. The message names this file if the original error names no file.
-      kept: function that returns a sentence about the files that were kept. This sentence is added to the
-        message. None to add no sentence.
+      describe_kept: function that returns a sentence about the files that were kept. This sentence is added
+        to the message. None to add no sentence.
 
     Raises:
       OSError: the disk is full or read-only, or a size limit is reached. The error has a message and no
@@ -265,7 +265,7 @@ def translate_disk_errors(path, kept=None):
             raise
         name = getattr(error, "filename", None) or path
         name = path if os.fspath(name).startswith((f"{path}.", path_beside(path, ".partial"))) else name
-        remains = f"{kept()} " if kept else ""
+        remains = f"{describe_kept()} " if describe_kept else ""
         raise OSError(f"{name} could not be written: {problem[0]}. {remains}{problem[1]}") from error
 
 
@@ -324,7 +324,7 @@ def resolve_links(path):
 
 
 @contextlib.contextmanager
-def atomic_replacement(path, kept=None):
+def atomic_replacement(path, describe_kept=None):
     """A context manager that yields the path of a temporary file. When the `with` block ends, the temporary
     file replaces `path`.
 
@@ -334,7 +334,7 @@ def atomic_replacement(path, kept=None):
 
     Args:
       path: the file.
-      kept: see `translate_disk_errors`.
+      describe_kept: see `translate_disk_errors`.
 
     Raises:
       OSError: the disk cannot be written; see `translate_disk_errors`.
@@ -345,7 +345,7 @@ def atomic_replacement(path, kept=None):
         return
     target = resolve_links(path)
     partial = path_beside(target, ".partial")
-    with translate_disk_errors(path, kept):
+    with translate_disk_errors(path, describe_kept):
         try:
             yield partial
             if _group is not None and os.fspath(path) in _group:

@@ -123,9 +123,9 @@ def check_same_code(group):
     Raises:
       ValueError: the code differs. The message names the files.
     """
-    own = hash_scripts()
-    shared = set.intersection(*(set(names) for names in group.all_gather(sorted(own))))
-    group.check_equal({f"the code of {name}": own[name] for name in sorted(shared)},
+    hashes = hash_scripts()
+    shared = set.intersection(*(set(names) for names in group.all_gather(sorted(hashes))))
+    group.check_equal({f"the code of {name}": hashes[name] for name in sorted(shared)},
                       "Start the same script, with the same modules, on each machine.")
 
 
@@ -133,5 +133,5 @@ def draw(examples, number, digest):
     """Returns at most `number` of the examples, those with the lowest digests, in the order of the list. The
     choice depends only on their content. `digest` is a function that returns the digest of an example."""
     digests = list(map(digest, examples))
-    chosen = set(sorted(range(len(examples)), key=digests.__getitem__)[:number])
-    return [example for index, example in enumerate(examples) if index in chosen]
+    places = set(sorted(range(len(examples)), key=digests.__getitem__)[:number])
+    return [example for index, example in enumerate(examples) if index in places]

@@ -19,12 +19,12 @@ _DRIVER = "libcuda.so.1"
 
 def visible_gpus(environment=os.environ):
     """Returns the GPUs that a process sees, as a list of their names in CUDA_VISIBLE_DEVICES."""
-    named = environment.get("CUDA_VISIBLE_DEVICES")
-    if named is None:
+    value = environment.get("CUDA_VISIBLE_DEVICES")
+    if value is None:
         return [str(number) for number in range(len(glob.glob("/dev/nvidia[0-9]*")))]
     # CUDA ignores the first invalid name and all names after it.
     return list(itertools.takewhile(lambda name: name not in ("", "-1", "NoDevFiles"),
-                                    map(str.strip, named.split(","))))
+                                    map(str.strip, value.split(","))))
 
 
 def has_card():
@@ -59,11 +59,11 @@ def explain_unused_card():
     card, or if CUDA_VISIBLE_DEVICES hides it."""
     if not has_card() or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles"):
         return None
-    missing = missing_libraries()
-    if _DRIVER in missing:
+    libraries = missing_libraries()
+    if _DRIVER in libraries:
         advice = f"The driver's library {_DRIVER} is missing: install NVIDIA's driver."
-    elif missing:
-        advice = (f"Missing libraries: {', '.join(missing)}. Install them by `make gpu`, or by "
+    elif libraries:
+        advice = (f"Missing libraries: {', '.join(libraries)}. Install them by `make gpu`, or by "
                   "`python -m pip install 'tensorflow[and-cuda]==2.21.*'`.")
     else:
         advice = "The environment variable TF_CPP_MIN_LOG_LEVEL=0 shows TensorFlow's reason."

@@ -79,8 +79,8 @@ def download(source, root, base_url=None):
       OSError: the files cannot be written.
     """
     directory = os.path.join(root, source.directory)
-    missing = [name for name in source.files if not os.path.exists(os.path.join(directory, name))]
-    if not missing:
+    missing_files = [name for name in source.files if not os.path.exists(os.path.join(directory, name))]
+    if not missing_files:
         return False
     address = source.address
     if base_url is not None:
@@ -88,7 +88,7 @@ def download(source, root, base_url=None):
     if not source.address.endswith(".zip"):
         return fetch(address, os.path.join(directory, source.files[0]))
     if os.path.lexists(directory) and not (os.path.isdir(directory) and not os.listdir(directory)):
-        raise FileExistsError(f"{directory} already exists, but lacks {', '.join(missing)}. Move this "
+        raise FileExistsError(f"{directory} already exists, but lacks {', '.join(missing_files)}. Move this "
                               "directory to another place, or name another destination.")
     archive = f"{directory}.zip"
     was_fetched = fetch(address, archive)
@@ -138,18 +138,18 @@ def fetch(address, path, timeout=60):
     with files.translate_disk_errors(path):
         while True:
             total, broken = _fetch_rest(address, partial, timeout)
-            received = os.path.getsize(partial)
-            if not broken and received == (received if total is None else total):
+            num_bytes = os.path.getsize(partial)
+            if not broken and num_bytes == (num_bytes if total is None else total):
                 break
-            so_far = (f"after {received:,} of "
+            so_far = (f"after {num_bytes:,} of "
                       f"{'an unknown number of' if total is None else f'{total:,}'} bytes")
-            if received <= longest:
+            if num_bytes <= longest:
                 raise ServerError(f"{address}: the connection was interrupted {so_far}"
                                   f"{f' ({broken})' if broken else ''}. Run the same command again."
-                                  f"{_KEPT if received else ''}")
+                                  f"{_KEPT if num_bytes else ''}")
             logging.info("The connection was interrupted %s; connecting again.", so_far)
-            longest = received
-        if not received:
+            longest = num_bytes
+        if not num_bytes:
             _remove_partial(partial)
             raise ServerError(f"{address}: the server sent an empty file. Try again later, or open the "
                               f"address {_CHECK_IN_BROWSER}")
@@ -260,26 +260,26 @@ def _copy(response, writer, length, doing):
     return None
 
 
-def check_free_space(path, needed):
+def check_free_space(path, size):
     """Checks that the disk has enough free space for a file.
 
     Args:
       path: the file.
-      needed: size of the file in bytes; None if it is not known.
+      size: size of the file in bytes; None if it is not known.
 
     Raises:
-      OSError: the free space is smaller than `needed`.
+      OSError: the free space is smaller than `size`.
     """
     free = shutil.disk_usage(files.existing_parent(path)).free
-    if needed is not None and needed > free:
-        problem, advice = files.describe_disk_error(OSError(errno.ENOSPC, ""), path, needed)
+    if size is not None and size > free:
+        problem, advice = files.describe_disk_error(OSError(errno.ENOSPC, ""), path, size)
         raise OSError(f"{path} could not be written: {problem}. {advice}")
 
 
 # --- Unpacking -------------------------------------------------------------------------------------------
 
 
-def unpack(archive, directory, expected):
+def unpack(archive, directory, expected_files):
     """Unpacks one folder of a zip into a new directory: the folder that contains the expected files.
 
     The checksum of each file is checked. Files outside of the folder are removed.
@@ -287,7 +287,7 @@ def unpack(archive, directory, expected):
     Args:
       archive: path of the zip.
       directory: the new directory. It must be missing or empty.
-      expected: names of files, at least one.
+      expected_files: names of files, at least one.
 
     Raises:
       DamagedError: the archive is not a zip, a checksum differs, an expected file is missing, or the zip has
@@ -298,12 +298,12 @@ def unpack(archive, directory, expected):
     shutil.rmtree(partial, ignore_errors=True)  # a killed run may have left it
     try:
         with files.translate_disk_errors(directory):
-            os.rename(_extract(archive, partial, expected), directory)
+            os.rename(_extract(archive, partial, expected_files), directory)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _extract(archive, target, expected):
+def _extract(archive, target, expected_files):
     """Unpacks a zip into the directory `target`. Returns the path of the unpacked folder that contains the
     expected files. Even if the zip names a path outside of `target`, all files are in `target`."""
     try:
@@ -316,11 +316,11 @@ def _extract(archive, target, expected):
     except _ZIP_ERRORS as error:
         raise DamagedError(f"{archive} is damaged, or is not a zip: {error}.") from error
     for folder in sorted((folder for folder, _, _ in os.walk(target)), key=len):
-        paths = [os.path.join(folder, name) for name in expected]
+        paths = [os.path.join(folder, name) for name in expected_files]
         if all(os.path.isfile(path) and os.path.getsize(path) for path in paths):
             return folder
-    raise DamagedError(f"{archive}: no folder in this zip contains all of {', '.join(expected)}. The zip "
-                       f"contains {', '.join(sorted(zipped.namelist())[:10]) or 'nothing'}.")
+    raise DamagedError(f"{archive}: no folder in this zip contains all of {', '.join(expected_files)}. The "
+                       f"zip contains {', '.join(sorted(zipped.namelist())[:10]) or 'nothing'}.")
 
 
 def _check_size(archive, target, sizes):

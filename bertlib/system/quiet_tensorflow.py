@@ -55,14 +55,14 @@ def load_on_import(then):
         return
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
-    _FINDER.waiting.append(then)
+    _FINDER.callbacks.append(then)
 
 
 class _Finder:
     """Finds TensorFlow for Python's import system, see `load_on_import`."""
 
     def __init__(self):
-        self.waiting = []
+        self.callbacks = []
 
     def find_spec(self, name, path=None, target=None):
         """Returns the spec of TensorFlow; None for any other module.
@@ -85,8 +85,8 @@ class _Finder:
         with _garbage_collection_paused(), _keras_postponed(), _messages_hidden():
             execute(module)
             importlib.import_module("tensorflow.compat.v1")
-        while self.waiting:
-            self.waiting.pop(0)()
+        while self.callbacks:
+            self.callbacks.pop(0)()
 
 
 _FINDER = _Finder()
@@ -148,11 +148,11 @@ def _messages_hidden():
         yield
         return
     sys.stderr.flush()
-    saved = os.dup(2)
+    stderr_copy = os.dup(2)
     with open(os.devnull, "w") as devnull:
         os.dup2(devnull.fileno(), 2)
     try:
         yield
     finally:
-        os.dup2(saved, 2)
-        os.close(saved)
+        os.dup2(stderr_copy, 2)
+        os.close(stderr_copy)

@@ -112,7 +112,7 @@ class _Peer:
 
     def __init__(self, index, connection, name):
         self.index, self.connection, self.name = index, connection, name
-        self.inbox, self.heard, self.left = collections.deque(), time.monotonic(), False
+        self.inbox, self.heard, self.has_left = collections.deque(), time.monotonic(), False
         self._sending = threading.Lock()
 
     def send(self, message):
@@ -153,8 +153,8 @@ class Group:
         self.addresses, self.failure = [], None
         self._spec, self._timeout = spec, spec["timeout"]
         self._peers, self._names = {}, {}
-        self._changed = threading.Condition()
-        self._left = threading.Event()
+        self._condition = threading.Condition()
+        self._has_left = threading.Event()
         self._port = None
 
     @property
@@ -257,25 +257,25 @@ class Group:
         if self.is_first:
             files.write_text(token, "")
         self.barrier()
-        end, seen = time.monotonic() + min(_SEEING_SECONDS, self._timeout), False
+        end, is_seen = time.monotonic() + min(_SEEING_SECONDS, self._timeout), False
         # On a network file system, other machines may see a new file only after some seconds.
-        while not seen and time.monotonic() < end:
-            seen = files.exists(token)
-            time.sleep(0 if seen else 0.2)
-        all_seen = self.all_gather(seen)
+        while not is_seen and time.monotonic() < end:
+            is_seen = files.exists(token)
+            time.sleep(0 if is_seen else 0.2)
+        all_seen = self.all_gather(is_seen)
         if self.is_first:
             files.remove(token)
         return [index for index, sees in enumerate(all_seen) if not sees]
 
     def _take(self, peer):
         """Waits for the next value from a peer; returns this value."""
-        with self._changed:
+        with self._condition:
             while not peer.inbox:
                 if self.failure:
                     raise self.failure
-                if peer.left:
+                if peer.has_left:
                     break
-                self._changed.wait(1)
+                self._condition.wait(1)
             else:
                 return peer.inbox.popleft()
         self._fail(f"{peer.name} has ended before the other replicas.", peer.index)
@@ -290,15 +290,15 @@ class Group:
         later than the error, so the method waits for this message. If no such message arrives, the returned
         `ReplicaError` quotes the error.
         """
-        end, left = time.monotonic() + self._timeout * _SILENCE, []
-        with self._changed:
-            while not self.failure and not self._left.is_set() and time.monotonic() < end:
-                left = [peer for peer in self._peers.values() if peer.left]
-                if left:
+        end, ended_peers = time.monotonic() + self._timeout * _SILENCE, []
+        with self._condition:
+            while not self.failure and not self._has_left.is_set() and time.monotonic() < end:
+                ended_peers = [peer for peer in self._peers.values() if peer.has_left]
+                if ended_peers:
                     break
-                self._changed.wait(0.2)
-        if left:
-            self._fail(f"{left[0].name} has ended before the other replicas.", left[0].index)
+                self._condition.wait(0.2)
+        if ended_peers:
+            self._fail(f"{ended_peers[0].name} has ended before the other replicas.", ended_peers[0].index)
         self._fail(f"The connection with other replicas broke: {message_of(error)}", None)
         return self.failure
 
@@ -310,7 +310,7 @@ class Group:
         timeout, a thread ends the process.
         """
         outcome = Outcome(kind_of(error), 1, message_of(error), replica=self.index)
-        if not self._left.is_set():
+        if not self._has_left.is_set():
             self._fail(f"{self.name(self.index)}: {outcome.message}", self.index, _LAST_WORDS, outcome)
 
     def leave(self, outcome=None):
@@ -325,9 +325,9 @@ class Group:
         if outcome is not None:
             about = about if outcome.replica is None else outcome.replica
             child_processes.report(outcome._replace(replica=about))
-        if self._left.is_set():
+        if self._has_left.is_set():
             return
-        self._left.set()
+        self._has_left.set()
         # If `about` is None, the known failure names no replica. The other replicas may not know about such a
         # failure, so this replica reports it to them.
         if outcome is not None and about in (self.index, None):
@@ -352,26 +352,26 @@ class Group:
                 peer.heard = time.monotonic()
                 if kind == "failed":
                     return self._fail(*value)
-                with self._changed:
+                with self._condition:
                     if kind == "data":
                         peer.inbox.append(value)
                     elif kind == "left":
-                        peer.left = True
-                    self._changed.notify_all()
+                        peer.has_left = True
+                    self._condition.notify_all()
         except ValueError as error:
             self._fail(f"{peer.name} sent a message that this version of the program cannot read: "
                        f"{error}.", peer.index)
         except (EOFError, OSError, TypeError):  # TypeError: the connection was closed during the call
-            if not peer.left and not self._left.is_set():
+            if not peer.has_left and not self._has_left.is_set():
                 self._fail(f"{peer.name} has ended or lost its connection without a message.", peer.index)
 
     def _watch(self):
         """Sends heartbeats, and checks the heartbeats of the other replicas. Runs in a thread."""
         silence = self._timeout * _SILENCE
-        seen = time.monotonic()
-        while not self._left.wait(min(1.0, silence / 10)):
-            now, before = time.monotonic(), seen
-            seen = now
+        last_turn = time.monotonic()
+        while not self._has_left.wait(min(1.0, silence / 10)):
+            now, before = time.monotonic(), last_turn
+            last_turn = now
             for peer in list(self._peers.values()):
                 with contextlib.suppress(OSError):
                     peer.beat()
@@ -379,7 +379,7 @@ class Group:
                 # arrived during the stop, but have not been read yet. So the time since the last message that
                 # was read does not show whether a replica is silent.
                 awake = now - before < silence / 2
-                if awake and not peer.left and now - peer.heard > silence:
+                if awake and not peer.has_left and now - peer.heard > silence:
                     self._fail(f"{peer.name} sent no message for {now - peer.heard:.0f} s "
                                f"(--replica_timeout={self._timeout:g}), so this replica is stopped or cannot "
                                "be reached.",
@@ -401,11 +401,11 @@ class Group:
         does not call `leave` within `patience`, a fraction of the timeout, `_end` ends the process with the
         given outcome.
         """
-        with self._changed:
+        with self._condition:
             if self.failure:
                 return
             self.failure = ReplicaError(message, about)
-            self._changed.notify_all()
+            self._condition.notify_all()
         if self.is_first or about == self.index:
             self._send_to_all("failed", (message, about), except_for=about)
         outcome = outcome or Outcome("failed", 1, message, replica=about)
@@ -417,7 +417,7 @@ class Group:
 
         This is necessary because the main thread may wait forever for a collective op.
         """
-        if not self._left.wait(seconds):
+        if not self._has_left.wait(seconds):
             child_processes.report(outcome)
             logging.error("%s", outcome.message)
             stdlib_logging.shutdown()
@@ -428,7 +428,7 @@ class Group:
         replicas would not notice the end of the parent process."""
         global _group
         _group = None
-        self._left.set()
+        self._has_left.set()
         for peer in self._peers.values():
             peer.connection.close()
 

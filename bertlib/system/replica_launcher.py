@@ -71,28 +71,29 @@ class Plan:
 # --- GPUs and cores of this machine ----------------------------------------------------------------------
 
 
-def count_here(asked, environment=os.environ):
+def count_here(num_replicas, environment=os.environ):
     """Returns the number of replicas on this machine.
 
     Args:
-      asked: the value of --num_replicas; 0 for one replica on each GPU that TensorFlow can use. If there is
-        no such GPU, 0 means one replica on the CPU.
+      num_replicas: the value of --num_replicas; 0 for one replica on each GPU that TensorFlow can use. If
+        there is no such GPU, 0 means one replica on the CPU.
 
     Raises:
-      ValueError: the machine has GPUs, but fewer than `asked`.
+      ValueError: the machine has GPUs, but fewer than `num_replicas`.
     """
     gpus = gpu_libraries.visible_gpus(environment)
-    if gpus and asked > len(gpus):
-        named = environment.get("CUDA_VISIBLE_DEVICES")
-        visible = "" if named is None else f" that CUDA_VISIBLE_DEVICES={named} shows"
-        raise ValueError(f"--num_replicas={asked} needs {asked} GPUs, but this machine has only "
-                         f"{len(gpus)}{visible}. Pass --num_replicas={len(gpus)}, or --num_replicas=0 to use "
-                         "each GPU once. To use the CPU instead, set CUDA_VISIBLE_DEVICES to an empty value.")
-    if asked == 0 and gpus and gpu_libraries.missing_libraries():
+    if gpus and num_replicas > len(gpus):
+        value = environment.get("CUDA_VISIBLE_DEVICES")
+        visible = "" if value is None else f" that CUDA_VISIBLE_DEVICES={value} shows"
+        raise ValueError(f"--num_replicas={num_replicas} needs {num_replicas} GPUs, but this machine has "
+                         f"only {len(gpus)}{visible}. Pass --num_replicas={len(gpus)}, or --num_replicas=0 "
+                         "to use each GPU once. To use the CPU instead, set CUDA_VISIBLE_DEVICES to an empty "
+                         "value.")
+    if num_replicas == 0 and gpus and gpu_libraries.missing_libraries():
         # TensorFlow cannot use the GPUs. If one replica for each GPU were started, all of them would run on
         # the CPU. So only one replica is started.
         return 1
-    return asked or max(1, len(gpus))
+    return num_replicas or max(1, len(gpus))
 
 
 def _environment(plan, local_index, spec):
@@ -145,7 +146,7 @@ class _Replica(child_processes.Child):
         return f"replica {self.index} (process {self.process.pid})"
 
     @property
-    def failed(self):
+    def has_failed(self):
         """Returns whether the process, which has ended, had an exit code other than 0."""
         return self.outcome.exit_code != 0
 
@@ -159,7 +160,7 @@ class _Replica(child_processes.Child):
     def is_at_fault(self):
         """Returns whether the process failed by itself. A failure does not count if it was caused by a
         request from outside (see `was_asked`), by another replica or by the launcher."""
-        return self.failed and not self.was_asked and (
+        return self.has_failed and not self.was_asked and (
             self.outcome.replica == self.index if self.outcome.message else not self.ended_here)
 
     def limit(self, kills_at):
@@ -195,31 +196,31 @@ def _start(plan, attempt, listener, key, directory):
 def _wait(plan, replicas, signals):
     """Waits until all replicas have ended. Until then, forwards signals, and ends replicas that do not end
     in time."""
-    seen = set()
-    while running := [replica for replica in replicas if replica.runs()]:
+    ended_replicas = set()
+    while running_replicas := [replica for replica in replicas if replica.runs()]:
         now = time.monotonic()
-        if signals.forward(running):
-            for replica in running:
+        if signals.forward(running_replicas):
+            for replica in running_replicas:
                 replica.limit(now + plan.timeout)
-        for replica in set(replicas) - set(running) - seen:
-            seen.add(replica)
-            _limit_others(plan, replica, running, now, signals)
-        for replica in running:
+        for replica in set(replicas) - set(running_replicas) - ended_replicas:
+            ended_replicas.add(replica)
+            _limit_others(plan, replica, running_replicas, now, signals)
+        for replica in running_replicas:
             replica.kill_if_late(now)
         time.sleep(_POLL_SECONDS)
 
 
-def _limit_others(plan, ended, running, now, signals):
-    """Sets the times at which the launcher ends the replicas that still run (`running`). Call this function
-    when a replica (`ended`) has ended."""
-    for replica in running:
-        if ended.was_asked or ended.index == 0 and not ended.failed:
+def _limit_others(plan, ended_replica, running_replicas, now, signals):
+    """Sets the times at which the launcher ends the replicas that still run (`running_replicas`). Call
+    this function when a replica (`ended_replica`) has ended."""
+    for replica in running_replicas:
+        if ended_replica.was_asked or ended_replica.index == 0 and not ended_replica.has_failed:
             # There are two cases. If a signal asked the replicas to end (`was_asked`), replica 0 may need the
             # time to save a checkpoint. If replica 0 has ended with success, the other replicas have nothing
             # left to do, so SIGKILL does no harm.
             replica.limit(now + plan.timeout)
-        elif ended.failed and not signals:
-            is_named = ended.outcome.replica == replica.index
+        elif ended_replica.has_failed and not signals:
+            is_named = ended_replica.outcome.replica == replica.index
             replica.limit(now + (plan.patience / 3 if is_named else plan.patience))
 
 
@@ -228,41 +229,43 @@ def _limit_others(plan, ended, running, now, signals):
 
 def _end_of(replicas, signals, afterwards):
     """Returns the `Outcome` of a run whose replicas have all ended."""
-    failed = sorted((replica for replica in replicas if replica.failed), key=lambda replica: replica.ended)
-    if not failed:
+    failed_replicas = sorted((replica for replica in replicas if replica.has_failed),
+                             key=lambda replica: replica.end_time)
+    if not failed_replicas:
         return replicas[0].outcome
-    faults = [replica for replica in failed if replica.is_at_fault]
+    faults = [replica for replica in failed_replicas if replica.is_at_fault]
     if faults:
-        named = [replica.outcome.replica for replica in failed]
+        causes = [replica.outcome.replica for replica in failed_replicas]
         # If several replicas are at fault, choose the replica that is named most often as the cause. Among
         # replicas that are named equally often, choose the replica that ended first.
-        return _fault(max(faults, key=lambda replica: named.count(replica.index)), failed, afterwards)
-    asked = [replica for replica in failed if replica.was_asked]
-    if asked or signals:
+        fault = max(faults, key=lambda replica: causes.count(replica.index))
+        return _fault(fault, failed_replicas, afterwards)
+    stopped_replicas = [replica for replica in failed_replicas if replica.was_asked]
+    if stopped_replicas or signals:
         # The run ends with the message of one replica. The message of replica 0 is the best one: replica 0
         # saves the checkpoints, so its message says which results are kept. The sorting puts the replicas
         # that have reported an outcome first, and among them the replica with the lowest index.
-        asked.sort(key=lambda replica: (replica.outcome.replica is None, replica.index))
-        return asked[0].outcome if asked else child_processes.stopped_by(signals[0])
-    return _lost(failed, afterwards)
+        stopped_replicas.sort(key=lambda replica: (replica.outcome.replica is None, replica.index))
+        return stopped_replicas[0].outcome if stopped_replicas else child_processes.stopped_by(signals[0])
+    return _lost(failed_replicas, afterwards)
 
 
-def _fault(fault, failed, afterwards):
+def _fault(fault, failed_replicas, afterwards):
     """Returns the `Outcome` of a run that ended because a replica failed.
 
     Args:
       fault: the `_Replica` that failed by itself.
-      failed: list of all `_Replica`s of this machine that failed for any reason.
+      failed_replicas: list of all `_Replica`s of this machine that failed for any reason.
       afterwards: a sentence for the end of the message, or "".
     """
     message = fault.outcome.message
     if not message:
         return Outcome("failed", max(1, fault.process.returncode),
                        f"{_in_words(fault)} {afterwards}".rstrip(), replica=fault.index)
-    others = [replica.outcome.message for replica in failed if replica is not fault]
+    other_messages = [replica.outcome.message for replica in failed_replicas if replica is not fault]
     # The message does not name the replica in two cases: it is replica 0, or another replica has the same
     # message.
-    if fault.index and message not in others:
+    if fault.index and message not in other_messages:
         message = f"replica {fault.index}: {message}"
     return fault.outcome._replace(message=message)
 
@@ -276,17 +279,17 @@ def _in_words(replica):
     return f"{replica} {child_processes.describe_end(code)}{more}"
 
 
-def _lost(failed, afterwards):
+def _lost(failed_replicas, afterwards):
     """Returns the `Outcome` of a run in which no replica of this machine failed by itself.
 
     Args:
-      failed: list of the `_Replica`s of this machine that failed because of another replica, or because the
-        launcher killed them.
+      failed_replicas: list of the `_Replica`s of this machine that failed because of another replica, or
+        because the launcher killed them.
       afterwards: a sentence for the end of the message, or "".
     """
-    message = next((replica.outcome.message for replica in failed
+    message = next((replica.outcome.message for replica in failed_replicas
                     if replica.outcome.message and not replica.ended_here),
-                   f"{failed[0]} did not end when the other replicas ended, so it was killed.")
+                   f"{failed_replicas[0]} did not end when the other replicas ended, so it was killed.")
     return Outcome("failed", 1, f"{message} {afterwards}".rstrip())
 
 
@@ -310,11 +313,11 @@ def _show_log(replicas):
 # --- Launching -------------------------------------------------------------------------------------------
 
 
-def launch(asked, timeout, max_restarts, machines, open_ports, arguments, log, afterwards=""):
+def launch(num_replicas, timeout, max_restarts, machines, open_ports, arguments, log, afterwards=""):
     """Starts the replicas of this machine, and waits until they have ended.
 
     Args:
-      asked: see `count_here`.
+      num_replicas: see `count_here`.
       timeout, max_restarts, afterwards: see `Plan`.
       machines: the `cluster.Cluster`, or None.
       open_ports, arguments: see `network_namespace.for_replicas`.
@@ -324,11 +327,11 @@ def launch(asked, timeout, max_restarts, machines, open_ports, arguments, log, a
       an `Outcome`; None if this process does the work itself, because it would be the only replica.
 
     Raises:
-      ValueError: the machine has fewer GPUs than `asked`, or the ports cannot be closed although `open_ports`
-        is False.
+      ValueError: the machine has fewer GPUs than `num_replicas`, or the ports cannot be closed although
+        `open_ports` is False.
       OSError: see `run`.
     """
-    count, several = count_here(asked), machines if machines and len(machines.addresses) > 1 else None
+    count, several = count_here(num_replicas), machines if machines and len(machines.addresses) > 1 else None
     if count == 1 and several is None:
         return None
     with network_namespace.for_replicas(several, open_ports, arguments, logging.warning) as namespace:

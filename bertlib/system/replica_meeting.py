@@ -63,7 +63,7 @@ def receive(spec, hello, check):
     Raises:
       ReplicaError: not all replicas connected in time.
     """
-    met, connections, arrived, refused = {0: hello}, {}, queue.SimpleQueue(), ""
+    met, connections, arrived, refusal = {0: hello}, {}, queue.SimpleQueue(), ""
     start = logged = time.monotonic()
     # The launcher still has the same socket open, and uses it for a restart.
     with socket.socket(fileno=spec["listener"]) as listening:
@@ -72,28 +72,28 @@ def receive(spec, hello, check):
         while len(met) < spec["count"]:
             _accept(listening, bytes.fromhex(spec["key"]), arrived)
             with contextlib.suppress(queue.Empty):
-                connection, other = arrived.get(timeout=_POLL_SECONDS)
+                connection, other_hello = arrived.get(timeout=_POLL_SECONDS)
                 _remove_ended(met, connections)
-                reason = _refusal(other, met, spec["count"])
+                reason = _refusal(other_hello, met, spec["count"])
                 if reason:
                     logging.warning("Refused a replica: %s", reason)
-                    refused = f" Another replica was refused: {reason}"
+                    refusal = f" Another replica was refused: {reason}"
                     _send(connection, ("refused", reason))
                     connection.close()
                 else:
-                    met[other["index"]], connections[other["index"]] = other, connection
+                    met[other_hello["index"]], connections[other_hello["index"]] = other_hello, connection
             check()
             _remove_ended(met, connections)
-            missing = ", ".join(str(index) for index in range(spec["count"]) if index not in met)
+            missing_indices = ", ".join(str(index) for index in range(spec["count"]) if index not in met)
             now = time.monotonic()
-            if missing and now - start > START_TIMEOUTS * spec["timeout"]:
+            if missing_indices and now - start > START_TIMEOUTS * spec["timeout"]:
                 raise ReplicaError(
                     f"Not all {spec['count']} replicas connected within {now - start:.0f} s. Missing: "
-                    f"{missing}. (The limit is {START_TIMEOUTS} times "
+                    f"{missing_indices}. (The limit is {START_TIMEOUTS} times "
                     f"--replica_timeout={spec['timeout']:g}.) Check that the same command runs on each "
-                    f"machine, and that each machine can reach {_place(spec)}.{refused}")
-            if missing and now - logged > 10:
-                logging.info("Waiting for replica %s of %d.", missing, spec["count"])
+                    f"machine, and that each machine can reach {_place(spec)}.{refusal}")
+            if missing_indices and now - logged > 10:
+                logging.info("Waiting for replica %s of %d.", missing_indices, spec["count"])
                 logged = now
     # If a replica ends from now on, `replica_group` notices its end.
     for connection in connections.values():
@@ -247,13 +247,13 @@ def listener(host, port):
     Raises:
       OSError: another process listens at this port.
     """
-    family, own = _own_address(host)
-    if own is None:
+    family, address = _own_address(host)
+    if address is None:
         logging.warning("%s is not an address of this machine. Replica 0 listens at port %d of all addresses "
                         "of this machine. To use only one address, name this address in "
                         "TF_CONFIG.", host, port)
     # Also uses the port of a run that ended less than a minute ago, but not if another process listens there.
-    return socket.create_server((own or "", port), family=family, backlog=128)
+    return socket.create_server((address or "", port), family=family, backlog=128)
 
 
 def _own_address(host):

@@ -17,8 +17,8 @@ def map_on_replicas(group, function, items):
         yield from map(function, items)
         return
     for start in range(0, len(items), group.count):
-        own = items[start + group.index:start + group.index + 1]
-        yield from group.all_gather(function(own[0]) if own else None)[:len(items) - start]
+        own_item = items[start + group.index:start + group.index + 1]
+        yield from group.all_gather(function(own_item[0]) if own_item else None)[:len(items) - start]
 
 
 def map_in_batches(group, function, items, length, batch_size):
@@ -35,10 +35,11 @@ def map_in_batches(group, function, items, length, batch_size):
     """
     order = sorted(range(len(items)), key=lambda place: length(items[place]))
     batches = [order[start:start + batch_size] for start in range(0, len(order), batch_size)]
-    computed = map_on_replicas(group, lambda places: function([items[place] for place in places]), batches)
+    result_lists = map_on_replicas(
+        group, lambda places: function([items[place] for place in places]), batches)
     results = [None] * len(items)
-    for places, found in zip(batches, computed):
-        for place, result in zip(places, found):
+    for places, batch_results in zip(batches, result_lists):
+        for place, result in zip(places, batch_results):
             results[place] = result
     return results
 
@@ -53,10 +54,10 @@ def broadcast_items(group, items):
     if group is None:
         yield from items
         return
-    own = iter(items)
+    iterator = iter(items)
     while True:
         # Each item is sent in a list, so that an item may be None. An empty list marks the end.
-        item = group.broadcast(list(itertools.islice(own, 1)) if group.is_first else None)
+        item = group.broadcast(list(itertools.islice(iterator, 1)) if group.is_first else None)
         if not item:
             return
         yield item[0]

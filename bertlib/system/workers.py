@@ -47,18 +47,18 @@ def _map_in_processes(function, items, num_workers, chunk_size):
     chunks = iter(lambda: list(itertools.islice(rest, chunk_size)), [])
     with contextlib.ExitStack() as stack:
         workers = [stack.enter_context(_Worker()) for _ in range(num_workers)]
-        running = collections.deque()  # the workers that have a chunk, in the order of the chunks
+        busy_workers = collections.deque()  # the workers that have a chunk, in the order of the chunks
         for worker, chunk in zip(workers, chunks):
             worker.send(function)
             worker.send(chunk)
-            running.append(worker)
-        while running:
-            worker = running.popleft()
+            busy_workers.append(worker)
+        while busy_workers:
+            worker = busy_workers.popleft()
             results, error, trace = worker.receive()
             # The worker gets its next chunk before the caller uses the results, so that it is not idle.
             for chunk in itertools.islice(chunks, 1):
                 worker.send(chunk)
-                running.append(worker)
+                busy_workers.append(worker)
             yield from results
             if error is not None:
                 raise error from RuntimeError(f"in a worker process:\n{trace}")
@@ -121,9 +121,9 @@ class _Worker:
         try:
             yield
         except (EOFError, ConnectionError):
-            ended = child_processes.describe_end(self._child.process.wait())
+            end = child_processes.describe_end(self._child.process.wait())
             raise ChildProcessError(
-                f"A worker process {ended}. If memory ran out, use fewer workers.") from None
+                f"A worker process {end}. If memory ran out, use fewer workers.") from None
 
 
 def serve(descriptor):
@@ -138,10 +138,10 @@ def serve(descriptor):
         start = connection.recv_bytes()
         while True:
             results, failure, trace = [], None, ""
-            received = connection.recv_bytes()
+            message = connection.recv_bytes()
             try:
                 function = pickle.loads(start) if function is None else function
-                for item in pickle.loads(received):
+                for item in pickle.loads(message):
                     results.append(function(item))
             except Exception as error:
                 failure, trace = _portable(error), traceback.format_exc()

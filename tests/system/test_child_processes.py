@@ -74,7 +74,7 @@ DONE = WRITE.format('{"outcome": "finished"}')
     (WRITE.format('{"outcome": "diverged", "exit_code": 1, "step": 3}') + "os._exit(1)", ("diverged", 1))])
 def test_a_process_that_reports_nothing_has_an_outcome(program, expected):
     ended = child(program)
-    assert ended.wait()[:2] == expected and not ended.runs() and ended.ended > ended.started
+    assert ended.wait()[:2] == expected and not ended.runs() and ended.end_time > ended.start_time
     assert ended.outcome.step == (3 if "step" in program else None)
 
 

@@ -35,7 +35,7 @@ def labels_of_columns(names):
     return label_names(max(0, len(names) - len(_SENTENCES)))
 
 
-def unread_ending(names, found):
+def unread_ending(names, read_columns):
     """Returns an error message if the file has a column of endings that would not be read; None if all
     columns of endings are read.
 
@@ -44,15 +44,15 @@ def unread_ending(names, found):
 
     Args:
       names: list of str, the names of all columns in the file.
-      found: sequence of str, the names of the columns that are read; see `column_names`.
+      read_columns: sequence of str, the names of the columns that are read; see `column_names`.
     """
-    unread = [name for name in names if _ENDING.fullmatch(name) and name not in found]
-    if not unread:
+    unread_columns = [name for name in names if _ENDING.fullmatch(name) and name not in read_columns]
+    if not unread_columns:
         return None
-    read = ", ".join(found[len(_SENTENCES):])
-    return (f"the endings {read} can be read, but not the column {unread[0]!r}. The endings have the numbers "
-            "from 0 without gaps and repetitions, and not more than in the training. Correct the names of "
-            "the columns, or name the columns with --text_column.")
+    endings = ", ".join(read_columns[len(_SENTENCES):])
+    return (f"the endings {endings} can be read, but not the column {unread_columns[0]!r}. The endings have "
+            "the numbers from 0 without gaps and repetitions, and not more than in the training. Correct the "
+            "names of the columns, or name the columns with --text_column.")
 
 
 # --- Reading ---------------------------------------------------------------------------------------------
@@ -178,8 +178,8 @@ def write_features(file, max_seq_length, tokenizer, path, num_workers=1, cache=N
 
         def records():
             convert_one = _Converter(max_seq_length, num_choices, tokenizer)
-            converted = workers.ordered_map(convert_one, file.rows, num_workers)
-            for record, length in files.with_progress(converted, len(file.rows), "Converting question"):
+            results = workers.ordered_map(convert_one, file.rows, num_workers)
+            for record, length in files.with_progress(results, len(file.rows), "Converting question"):
                 lengths.append(length)
                 yield record
 

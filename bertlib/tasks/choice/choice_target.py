@@ -55,12 +55,12 @@ class ChosenEnding(answers.Answers):
             raise TypeError(f"the texts of a question are {', '.join(self.fields)}. Pass each text once, in "
                             "this order or by name.")
         values = {**dict(zip(names, texts)), **by_name}
-        given = [name for name in self.fields if values.get(name) is not None]
-        if given != list(self.fields[:len(given)]) or len(given) < self.required:
-            missing = next(name for name in self.fields if name not in given)
-            raise ValueError(f"{missing} is missing: a question needs sent1, sent2 and at least "
+        filled_fields = [name for name in self.fields if values.get(name) is not None]
+        if filled_fields != list(self.fields[:len(filled_fields)]) or len(filled_fields) < self.required:
+            field = next(name for name in self.fields if name not in filled_fields)
+            raise ValueError(f"{field} is missing: a question needs sent1, sent2 and at least "
                              f"{choice_data.MIN_CHOICES} endings.")
-        sent1, sent2, *endings = (answers.text(name, values[name]) for name in given)
+        sent1, sent2, *endings = (answers.text(name, values[name]) for name in filled_fields)
         sequences, longest = choice_data.make_sequences(sent1, sent2, endings, self.model.max_seq_length,
                                                         self.limited_tokenizer)
         self.count_truncated(longest)

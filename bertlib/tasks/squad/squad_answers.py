@@ -214,16 +214,16 @@ def _floats(result, name):
 
 def _by_example(examples, windows):
     """Yields (example, list of its windows). The list is empty if the context has no word."""
-    expected = 0
+    next_index = 0
     for index, group in itertools.groupby(windows, key=lambda window: window.feature.example_index):
-        if not expected <= index < len(examples):
+        if not next_index <= index < len(examples):
             raise ValueError(f"A feature has the example_index {index}. At this position, the index "
-                             f"must be at least {expected}, and below {len(examples)}, the number of "
+                             f"must be at least {next_index}, and below {len(examples)}, the number of "
                              "examples. Sort the features by example_index.")
-        yield from ((example, []) for example in examples[expected:index])
+        yield from ((example, []) for example in examples[next_index:index])
         yield examples[index], list(group)
-        expected = index + 1
-    yield from ((example, []) for example in examples[expected:])
+        next_index = index + 1
+    yield from ((example, []) for example in examples[next_index:])
 
 
 def _prelim_predictions(windows, search):
@@ -406,7 +406,7 @@ def write_nbest(predictions, path):
     Returns:
       list of `Prediction`, without their n-best lists.
     """
-    written = []
+    results = []
     with files.atomic_replacement(path) as partial, files.open_file(partial, "w") as writer:
         writer.write("{")
         for prediction in predictions:
@@ -414,10 +414,10 @@ def write_nbest(predictions, path):
                         "start_logit": answer.start_logit, "end_logit": answer.end_logit}
                        for answer in prediction.nbest]
             question = json.dumps({prediction.qas_id: entries}, indent=4)  # writes -Infinity, as published
-            writer.write(("," if written else "") + question[len("{"):-len("\n}")])
-            written.append(prediction._replace(nbest=None))
-        writer.write("\n}\n" if written else "}\n")
-    return written
+            writer.write(("," if results else "") + question[len("{"):-len("\n}")])
+            results.append(prediction._replace(nbest=None))
+        writer.write("\n}\n" if results else "}\n")
+    return results
 
 
 def write_answers(predictions, prediction_file, null_odds_file, offsets_file,

@@ -286,13 +286,13 @@ def _questions_in_squad_file(path, document):
 def _get(entry, key, place, *kinds):
     """Returns the value of a key in an entry of a file. Raises a ValueError if the key is missing, or if the
     type of the value is not one of `kinds`."""
-    wanted = " or ".join(_KINDS[kind] for kind in kinds)
+    kinds_in_words = " or ".join(_KINDS[kind] for kind in kinds)
     if not isinstance(entry, dict):
         raise ValueError(f"{place}: there should be an object with {key!r} here, not {entry!r:.60}")
     if key not in entry:
-        raise ValueError(f"{place}: {key!r} is missing; it should be {wanted}")
+        raise ValueError(f"{place}: {key!r} is missing; it should be {kinds_in_words}")
     if type(entry[key]) not in kinds:
-        raise ValueError(f"{place}: {key!r} should be {wanted}, not {entry[key]!r:.60}")
+        raise ValueError(f"{place}: {key!r} should be {kinds_in_words}, not {entry[key]!r:.60}")
     return entry[key]
 
 
@@ -538,12 +538,12 @@ def generate_features(examples, tokenizer, max_seq_length, doc_stride, max_query
     unique_ids = itertools.count(_FIRST_UNIQUE_ID)
     if type(tokenizer) not in tokenization.TOKENIZERS:
         num_workers = 1
-    total, (examples, given) = operator.length_hint(examples), itertools.tee(examples)
-    items = enumerate(given) if num_workers == 1 else list(enumerate(given))
+    total, (examples, inputs) = operator.length_hint(examples), itertools.tee(examples)
+    items = enumerate(inputs) if num_workers == 1 else list(enumerate(inputs))
     with contextlib.closing(workers.ordered_map(featurizer, items, num_workers,
                                                 _EXAMPLES_PER_CHUNK)) as results:
-        shown = files.with_progress(results, total, "Converting question") if report else results
-        for i, (example, features) in enumerate(zip(examples, shown)):
+        progress = files.with_progress(results, total, "Converting question") if report else results
+        for i, (example, features) in enumerate(zip(examples, progress)):
             if report:
                 _report(i, example, features)
             for feature in features:

@@ -67,8 +67,8 @@ def span_loss(logits, positions):
       positions: int32 [B].
     """
     log_probabilities = tf.nn.log_softmax(logits)
-    chosen = tf.one_hot(positions, depth=modeling.get_shape_list(logits)[1]) * log_probabilities
-    return -tf.reduce_mean(tf.reduce_sum(chosen, axis=-1))
+    label_scores = tf.one_hot(positions, depth=modeling.get_shape_list(logits)[1]) * log_probabilities
+    return -tf.reduce_mean(tf.reduce_sum(label_scores, axis=-1))
 
 
 def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps, use_tpu,

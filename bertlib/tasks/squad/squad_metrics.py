@@ -36,10 +36,10 @@ def score_answers(gold, texts, version_2_with_negative):
       gold: {qas_id: list of (text, index in the context)}, the right answers.
       texts: {qas_id: text}.
     """
-    missing = [qas_id for qas_id in gold if qas_id not in texts]
-    if missing:
-        logging.warning("%d of %d questions have no prediction and score 0, such as %s.", len(missing),
-                        len(gold), missing[0])
+    missing_ids = [qas_id for qas_id in gold if qas_id not in texts]
+    if missing_ids:
+        logging.warning("%d of %d questions have no prediction and score 0, such as %s.", len(missing_ids),
+                        len(gold), missing_ids[0])
     scores = dict.fromkeys(gold, (0.0, 0.0))
     for qas_id, answers in gold.items():
         if qas_id not in texts:
@@ -88,12 +88,12 @@ def evaluate(gold, texts, version_2_with_negative=False, null_odds=None):
     if not version_2_with_negative:
         return dict(zip(("exact_match", "f1"), mean_scores(scores.values())))
     figures = {}
-    for prefix, chosen in (("", list(scores)),
-                           ("HasAns_", [qas_id for qas_id in scores if gold[qas_id]]),
-                           ("NoAns_", [qas_id for qas_id in scores if not gold[qas_id]])):
-        if chosen:
-            means = mean_scores([scores[qas_id] for qas_id in chosen])
-            figures.update(zip((f"{prefix}exact", f"{prefix}f1", f"{prefix}total"), (*means, len(chosen))))
+    for prefix, ids in (("", list(scores)),
+                        ("HasAns_", [qas_id for qas_id in scores if gold[qas_id]]),
+                        ("NoAns_", [qas_id for qas_id in scores if not gold[qas_id]])):
+        if ids:
+            means = mean_scores([scores[qas_id] for qas_id in ids])
+            figures.update(zip((f"{prefix}exact", f"{prefix}f1", f"{prefix}total"), (*means, len(ids))))
     if null_odds is not None:
         for column, name in enumerate(("exact", "f1")):
             column_scores = {qas_id: score[column] for qas_id, score in scores.items()}

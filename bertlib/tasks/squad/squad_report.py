@@ -70,7 +70,7 @@ def write_report(path, facts, rows, answers, gold=None):
                  "answers come first.")
         counts = dict.fromkeys(_CLASSES, 0) | collections.Counter(map(_class, rows))
         points = 100 * np.array([(row.details["f1"], row.details["exact_match"]) for row in rows])
-        functions = {metric: lambda chosen, column=column: points[chosen, column].mean()
+        functions = {metric: lambda indices, column=column: points[indices, column].mean()
                      for column, metric in enumerate(facts.shown)}
         lengths = [(len(squad_data.split_context(row.texts[1])[0]), row.details["exact_match"])
                    for row in rows]

@@ -115,12 +115,12 @@ def read_null_threshold(checkpoint, directory=None):
       ValueError: the threshold in the file is not a number.
     """
     directory = directory or checkpoint_formats.directory_of_checkpoint(checkpoint)
-    opened = output_directory.find_evaluation(directory)
-    results = opened.read_results() if opened else {}
+    evaluation = output_directory.find_evaluation(directory)
+    results = evaluation.read_results() if evaluation else {}
     threshold = results.get("null_score_diff_threshold")
     if threshold is None:
         return None, None
-    path = opened.join(output_directory.EVALUATION)
+    path = evaluation.join(output_directory.EVALUATION)
     entry, = registry.find_flag("null_score_diff_threshold")
     if not entry.accepts(threshold):
         raise ValueError(f"{path}: null_score_diff_threshold is {threshold!r:.60}, but must be "

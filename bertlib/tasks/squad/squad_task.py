@@ -54,16 +54,16 @@ class QuestionAnswering(task.Task):
     def resolve(self):
         settings = self.settings
         self.resolve_run(f"squad-v{self._version}")
-        needed = {"train_file": settings.do_train, "predict_file": settings.do_predict or settings.do_eval}
+        needs = {"train_file": settings.do_train, "predict_file": settings.do_predict or settings.do_eval}
         sampled = settings.train_file is settings.predict_file is None
         for name, part in (("train_file", "train"), ("predict_file", "dev")):
-            if needed[name] and getattr(settings, name) is None:
+            if needs[name] and getattr(settings, name) is None:
                 if not sampled:
                     raise ValueError(f"--{name} is required.")
                 recorded_flags.refuse_sample(settings, sample_path("squad"), f"--{name}")
                 settings.set_default(name, sample_path("squad", f"{part}-v{self._version}.json"),
                                      "a small sample made for this repository, not the real SQuAD")
-            if needed[name]:
+            if needs[name]:
                 require_file(settings, name)
         model_config.resolve_model_flags(settings)
         self.check_flags()
@@ -228,7 +228,7 @@ def _remove_scores(path):
     """Removes the scores of an earlier evaluation from eval_results.json, because they belong to other
     answers. Later predictions still need the null threshold."""
     if files.exists(path):
-        kept = {name: value for name, value in files.read_json_object(path).items()
-                if name in ("null_score_diff_threshold", "global_step")}
-        if "null_score_diff_threshold" in kept:
-            files.write_json(path, kept, indent=2)
+        content = {name: value for name, value in files.read_json_object(path).items()
+                   if name in ("null_score_diff_threshold", "global_step")}
+        if "null_score_diff_threshold" in content:
+            files.write_json(path, content, indent=2)

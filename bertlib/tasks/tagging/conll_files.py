@@ -65,11 +65,11 @@ class ConllFile(NamedTuple):
         Args:
           predictions: list with a `tagging_windows.Prediction` for each sentence.
         """
-        added = {number: tag for sentence, prediction in zip(self.sentences, predictions, strict=True)
-                 for number, tag in zip(sentence.lines, prediction.tags, strict=True)}
+        tags = {number: tag for sentence, prediction in zip(self.sentences, predictions, strict=True)
+                for number, tag in zip(sentence.lines, prediction.tags, strict=True)}
         lines = []
         for number, line in enumerate(self.lines, 1):
-            tag = added.get(number, "O" if split_words(line)[:1] == [_DOCUMENT] else None)
+            tag = tags.get(number, "O" if split_words(line)[:1] == [_DOCUMENT] else None)
             separator = "\t" if "\t" in line else " "
             lines.append(line if tag is None else line.rstrip(" \t") + separator + tag)
         return "".join(f"{line}\n" for line in lines)
@@ -99,32 +99,33 @@ def parse_conll(stream, path, token_column, tag_column, bad_lines, needs_tags=Tr
     """
     lines = _read_lines(stream, bad_lines)
     try:
-        parsed = _parse_lines(lines, path, token_column, tag_column, bad_lines, needs_tags, width)
+        file = _parse_lines(lines, path, token_column, tag_column, bad_lines, needs_tags, width)
     except ValueError:
         bad_lines.check()
         raise
-    bad_lines.check(sum(len(sentence.words) for sentence in parsed.sentences))
-    return parsed
+    bad_lines.check(sum(len(sentence.words) for sentence in file.sentences))
+    return file
 
 
 def _parse_lines(lines, path, token_column, tag_column, bad_lines, needs_tags, width):
     """Returns the `ConllFile` of a list of lines. If a line cannot be used, it is added to `bad_lines`, a
     `faults.FileFaults`. For the other arguments, see `parse_conll`."""
     rows = [split_words(line) for line in lines]
-    counted = [number for number, row in enumerate(rows) if row and row[0] != _DOCUMENT]
-    first = next((number for number in counted if not rows[number][0].startswith("#")), (counted or [0])[0])
-    if not counted:
+    row_numbers = [number for number, row in enumerate(rows) if row and row[0] != _DOCUMENT]
+    first = next((number for number in row_numbers if not rows[number][0].startswith("#")),
+                 (row_numbers or [0])[0])
+    if not row_numbers:
         raise ValueError(f"{path}: the file is blank; each line should have one word and its tag, with a "
                          "blank line after each sentence.")
-    found = ConllFile(path, lines, len(rows[first]), [])
-    token = _index(found, first + 1, token_column, "words")
-    tag = (_tag_index(found, first + 1, token, tag_column) if needs_tags else
-           _find_tags(found, first + 1, token, tag_column, width, [rows[number] for number in counted]))
-    found.sentences.extend(_sentences(found, rows, first + 1, token, tag, bad_lines))
-    if not found.sentences and not bad_lines:
+    file = ConllFile(path, lines, len(rows[first]), [])
+    token = _index(file, first + 1, token_column, "words")
+    tag = (_tag_index(file, first + 1, token, tag_column) if needs_tags else
+           _find_tags(file, first + 1, token, tag_column, width, [rows[number] for number in row_numbers]))
+    file.sentences.extend(_sentences(file, rows, first + 1, token, tag, bad_lines))
+    if not file.sentences and not bad_lines:
         raise ValueError(f"{path}: the file has only comments; each line should have one word and its tag, "
                          "with a blank line after each sentence.")
-    return found
+    return file
 
 
 def _read_lines(stream, bad_lines):
@@ -250,8 +251,8 @@ def detect_scheme(file):
     for sentence in file.sentences:
         entities = tag_schemes.entity_spans(sentence.tags)
         for scheme in tag_schemes.SCHEMES if entities else ():
-            expected = tag_schemes.tags_from_spans(entities, len(sentence.tags), scheme)
-            wrong[scheme] += sum(map(str.__ne__, expected, sentence.tags))
+            scheme_tags = tag_schemes.tags_from_spans(entities, len(sentence.tags), scheme)
+            wrong[scheme] += sum(map(str.__ne__, scheme_tags, sentence.tags))
     return min(tag_schemes.SCHEMES, key=wrong.get)
 
 
@@ -265,8 +266,8 @@ def check_scheme(file, scheme, why):
         IOB2, which …", for example with "fits most of train.txt".
     """
     for sentence in file.sentences:
-        expected = tag_schemes.convert_scheme(sentence.tags, scheme)
-        for place, (tag, right) in enumerate(zip(sentence.tags, expected)):
+        right_tags = tag_schemes.convert_scheme(sentence.tags, scheme)
+        for place, (tag, right) in enumerate(zip(sentence.tags, right_tags)):
             if tag != right:
                 previous = sentence.tags[place - 1] if place else ""
                 before = f"after {previous}" if previous else "at the start of a sentence"
@@ -306,7 +307,7 @@ def log_file(file, scheme, labels):
         logging.warning("%s: the entity type %r occurs %d times, and looks like a misspelling of %r, which "
                         "occurs %d times. If it is a misspelling, correct it in the file. Otherwise ignore "
                         "this warning.", file.path, rare, counts[rare], frequent, counts[frequent])
-    unknown = sorted(set(collect_labels(file.sentences)) - set(labels))
-    if unknown:
+    unknown_tags = sorted(set(collect_labels(file.sentences)) - set(labels))
+    if unknown_tags:
         logging.warning("%s has tags that the training data does not have. The model never predicts these "
-                        "tags, so they count as wrong: %s.", file.path, ", ".join(unknown))
+                        "tags, so they count as wrong: %s.", file.path, ", ".join(unknown_tags))

@@ -106,7 +106,7 @@ def _read_json_lines(stream, path, needs_tags, bad_lines):
       needs_tags: whether a file without tags is an error.
       bad_lines: the `faults.FileFaults` of the file.
     """
-    found, blank = JsonLinesFile(path, [], None, []), None
+    file, blank = JsonLinesFile(path, [], None, []), None
     for line, row in tables.Table(stream, "jsonl"):
         if isinstance(row, tables.RowError):
             bad_lines.add(row)
@@ -124,20 +124,20 @@ def _read_json_lines(stream, path, needs_tags, bad_lines):
         except RowError as error:
             bad_lines.add(error, row)
             continue
-        found.lines.append(row)
-        found.sentences.append(sentence)
-    bad_lines.check(len(found.sentences))
-    if not found.sentences:
+        file.lines.append(row)
+        file.sentences.append(sentence)
+    bad_lines.check(len(file.sentences))
+    if not file.sentences:
         raise ValueError(f'{path}: the file is blank; each line should be an object such as {{"tokens": '
                          '["Ana", "sleeps"], "ner_tags": ["B-PER", "O"]}.')
-    if not needs_tags and not any(set(sentence.tags or ["O"]) - {"O"} for sentence in found.sentences):
-        found.sentences[:] = [sentence._replace(tags=None) for sentence in found.sentences]
-        return found
-    for sentence in found.sentences:
+    if not needs_tags and not any(set(sentence.tags or ["O"]) - {"O"} for sentence in file.sentences):
+        file.sentences[:] = [sentence._replace(tags=None) for sentence in file.sentences]
+        return file
+    for sentence in file.sentences:
         if sentence.tags is None:  # this sentence has no tags, but other sentences of the file have tags
             bad_lines.add(RowError(sentence.lines[0], _MISSING_TAGS, "missing label"))
-    bad_lines.check(len(found.sentences))
-    return found
+    bad_lines.check(len(file.sentences))
+    return file
 
 
 def _read_sentence(line, row):
@@ -175,11 +175,11 @@ def _read_sentence(line, row):
 def _find_key(line, row, keys):
     """Finds out which of `keys` a row has, and returns this key. Returns None if the row has none of `keys`.
     Raises a RowError if the row has several of them."""
-    found = [key for key in keys if key in row]
-    if len(found) > 1:
-        raise RowError(line, f"the line has both {found[0]!r} and {found[1]!r}; remove one of them.",
+    matches = [key for key in keys if key in row]
+    if len(matches) > 1:
+        raise RowError(line, f"the line has both {matches[0]!r} and {matches[1]!r}; remove one of them.",
                        "bad JSON")
-    return found[0] if found else None
+    return matches[0] if matches else None
 
 
 def _read_list(line, row, key):

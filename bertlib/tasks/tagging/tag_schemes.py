@@ -39,17 +39,17 @@ def entity_spans(tags):
     Returns:
       list of (index of the first word, index after the last word, type).
     """
-    spans, before, ended = [], None, True
+    spans, before, is_end = [], None, True
     for place, tag in enumerate(tags):
         letter, _, kind = tag.partition("-")
         if letter == "O":
             before = None
             continue
-        if letter in "BS" or kind != before or ended:
+        if letter in "BS" or kind != before or is_end:
             spans.append((place, place + 1, kind))
         else:
             spans[-1] = (spans[-1][0], place + 1, kind)
-        before, ended = kind, letter in "ES"
+        before, is_end = kind, letter in "ES"
     return spans
 
 

@@ -37,31 +37,31 @@ def score_tags(right, predicted):
     """
     hits, false, missed = counters = [collections.Counter() for _ in range(3)]
     words = equal = 0
-    for tags, others in zip(right, predicted, strict=True):
-        for counter, entities in zip(counters, compare_entities(tags, others).values()):
+    for tags, predicted_tags in zip(right, predicted, strict=True):
+        for counter, entities in zip(counters, compare_entities(tags, predicted_tags).values()):
             counter.update(kind for _, _, kind in entities)
         words += len(tags)
-        equal += sum(map(str.__eq__, tags, others))
-    found, real = hits + false, hits + missed
+        equal += sum(map(str.__eq__, tags, predicted_tags))
+    predictions, real = hits + false, hits + missed
     results = {"accuracy": equal / words if words else 0.0}
-    totals = [counter.total() for counter in (hits, found, real)]
+    totals = [counter.total() for counter in (hits, predictions, real)]
     results.update(_precision_recall_f1("", *totals))
-    for kind in sorted({*found, *real}):
-        results.update(_precision_recall_f1(f"_{kind}", hits[kind], found[kind], real[kind]))
+    for kind in sorted({*predictions, *real}):
+        results.update(_precision_recall_f1(f"_{kind}", hits[kind], predictions[kind], real[kind]))
     return results
 
 
-def _precision_recall_f1(ending, hits, found, real):
+def _precision_recall_f1(ending, hits, predictions, real):
     """Computes precision, recall and F1 from numbers of entities. Returns {name: score}.
 
     Args:
       ending: str, the text after "f1" in the name of a score, such as "_PER"; "" for all types.
-      hits, found, real: number of right predictions, number of predicted entities, and number of entities in
-        the data.
+      hits, predictions, real: number of right predictions, number of predicted entities, and number of
+        entities in the data.
     """
-    return {f"precision{ending}": hits / found if found else 0.0,
+    return {f"precision{ending}": hits / predictions if predictions else 0.0,
             f"recall{ending}": hits / real if real else 0.0,
-            f"f1{ending}": entity_f1(hits, found + real)}
+            f"f1{ending}": entity_f1(hits, predictions + real)}
 
 
 def entity_f1(hits, total):
@@ -82,8 +82,8 @@ def score_table(table):
     counts, right_words, is_right = [], [], []
     for pairs in sentences.values():
         right, predicted = map(list, zip(*pairs))
-        found, false, missed = map(len, compare_entities(right, predicted).values())
-        counts.append((found, 2 * found + false + missed))
+        hits, false, missed = map(len, compare_entities(right, predicted).values())
+        counts.append((hits, 2 * hits + false + missed))
         right_words.append((sum(map(str.__eq__, right, predicted)), len(right)))
         is_right.append(right == predicted)
     counts, right_words = np.array(counts), np.array(right_words)

@@ -32,9 +32,9 @@ def write_report(path, facts, sentences, predicted):
     results = [_Result(sentence, tags) for sentence, tags in zip(sentences, predicted, strict=True)]
     counts = np.array([(len(result.spans["found"]), result.errors) for result in results])
 
-    def f1(chosen):
-        found, errors = counts[chosen].sum(0)
-        return tagging_metrics.entity_f1(found, 2 * found + errors)
+    def f1(indices):
+        hits, errors = counts[indices].sum(0)
+        return tagging_metrics.entity_f1(hits, 2 * hits + errors)
 
     right = int((counts[:, 1] == 0).sum())
     legend = ", ".join(f'<mark class="{status}">{text}</mark>' for status, text in _STATUSES.items())
@@ -91,9 +91,9 @@ def _type_sections(results, scores):
         for status, spans in result.spans.items():
             counts[status].update(kind for _, _, kind in spans)
         right = {span[:2]: span[2] for status in ("found", "missed") for span in result.spans[status]}
-        found = {span[:2]: span[2] for status in ("found", "false") for span in result.spans[status]}
-        confusions.update((right.get(bounds, _NO_ENTITY), found.get(bounds, _NO_ENTITY))
-                          for bounds in {*right, *found})
+        predictions = {span[:2]: span[2] for status in ("found", "false") for span in result.spans[status]}
+        confusions.update((right.get(bounds, _NO_ENTITY), predictions.get(bounds, _NO_ENTITY))
+                          for bounds in {*right, *predictions})
     labels = [*scores, _NO_ENTITY]
     return [classification_report.labels_section("Types of entities", {
         kind: {**metrics, **{status: counts[status][kind] for status in _STATUSES}}

@@ -79,11 +79,11 @@ class TaggedText(answers.Answers):
             raise ValueError(f"text is {text!r:.80}, but it must be a text or a list of words.")
         if not words:
             raise ValueError("text is empty.")
-        made, = tagging_windows.make_windows(
+        windows, = tagging_windows.make_windows(
             [conll_files.Sentence(words, None, None)], self.model.labels, self.model.tokenizer,
             self.model.max_seq_length, self.model.setting("label_all_pieces"))
         return [{**example_encoding.model_inputs(window.input_ids), "tag_mask": window.tag_mask,
-                 "word_mask": window.word_mask} for window in made], (text, words, places)
+                 "word_mask": window.word_mask} for window in windows], (text, words, places)
 
     def postprocess(self, outputs, details):
         text, words, places = details

@@ -71,12 +71,13 @@ class Tagging(task.Task):
             self.data[split] = self.draw(
                 split, file.sentences, lambda sentence: [*sentence.words, None, *(sentence.tags or ())])
             self.files[split] = file._replace(sentences=self.data[split])
-        tagged = [file for file in self.files.values() if file.is_tagged]
-        if tagged:
-            self.scheme, why = conll_files.detect_scheme(tagged[0]), f"fits most of {tagged[0].path}"
+        tagged_files = [file for file in self.files.values() if file.is_tagged]
+        if tagged_files:
+            self.scheme, why = conll_files.detect_scheme(tagged_files[0]), (
+                f"fits most of {tagged_files[0].path}")
         else:
             self.scheme, why = self._recorded("tag_scheme") or tag_schemes.SCHEMES[0], None
-        for file in tagged:
+        for file in tagged_files:
             conll_files.check_scheme(file, self.scheme, why)
         self.target = tagging_target.Tags(_labels(settings, self.files.get("train")), settings.crf)
         for file in self.files.values():
@@ -114,12 +115,12 @@ class Tagging(task.Task):
         return task.count_steps(self.settings, len(self.windows.get("train", ())), "window")
 
     def record_fields(self):
-        recorded = {"tag_scheme": self.scheme}
+        settings = {"tag_scheme": self.scheme}
         if train := self.files.get("train"):
-            recorded["word_splitting"] = word_splitter.choose_splitting(
+            settings["word_splitting"] = word_splitter.choose_splitting(
                 sentence.words for sentence in train.sentences)
-            recorded |= {"num_columns": train.width} if train.width else {}
-        return {"task": "ner", "labels": self.target.labels, "settings": recorded,
+            settings |= {"num_columns": train.width} if train.width else {}
+        return {"task": "ner", "labels": self.target.labels, "settings": settings,
                 **split_data.data_fields(self.settings, lambda: len(self.data["dev"]))}
 
     # --- The run
@@ -139,9 +140,9 @@ class Tagging(task.Task):
         predicted = tagging_windows.merge_windows(rows, file.sentences, self.target.labels, self.scheme)
         if not file.is_tagged:
             return predicted, None
-        found = tagging_metrics.score_tags([sentence.tags for sentence in file.sentences],
-                                           [prediction.tags for prediction in predicted])
-        scores = {f"eval_{name}": value for name, value in found.items()}
+        metrics = tagging_metrics.score_tags([sentence.tags for sentence in file.sentences],
+                                             [prediction.tags for prediction in predicted])
+        scores = {f"eval_{name}": value for name, value in metrics.items()}
         if set(conll_files.collect_labels(file.sentences)) <= set(self.target.labels):
             scores["eval_loss"] = sum(row["loss"] for row in rows) / sum(
                 sum(window.tag_mask) for window in self.windows[split])

@@ -50,7 +50,7 @@ def window_bounds(sizes, room):
             start += 1
         ends.append((start, _last_word_that_fits(sizes, start, room)))
     borders = [0, *[(start + end + 1) // 2 for (_, end), (start, _) in zip(ends, ends[1:])], len(sizes)]
-    return [(*window, *tagged) for window, tagged in zip(ends, zip(borders, borders[1:]))]
+    return [(*window, *tagged_range) for window, tagged_range in zip(ends, zip(borders, borders[1:]))]
 
 
 def _last_word_that_fits(sizes, start, room):

@@ -69,9 +69,9 @@ def split(text, splitting=PUNCTUATION):
     if splitting == SPACES:
         return [match.span() for match in re.finditer(r"[^ \t\r\n]+", text)]
     places = [index for index, char in enumerate(text) if not _is_removed(char)]
-    seen = "".join(text[index] for index in places)
-    words, offset = [], len(seen) - len(seen.lstrip())
-    for match in _WORD.finditer(seen.strip()):
+    visible_text = "".join(text[index] for index in places)
+    words, offset = [], len(visible_text) - len(visible_text.lstrip())
+    for match in _WORD.finditer(visible_text.strip()):
         start, end = match.start() + offset, match.end() + offset
         contraction = _CONTRACTION.search(match[0])
         if contraction:
