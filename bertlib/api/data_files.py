@@ -276,10 +276,10 @@ def _describe(data):
 
 
 def _tuple_rows(data, columns, of_tuples, argument):
-    trained = of_tuples or Columns()
+    defaults = of_tuples or Columns()
     width = len(data[0])
-    tuple_columns = Columns(columns.text or trained.text or _TEXTS_OF_TUPLES.get(width, ("text",)),
-                            columns.label or trained.label or (_LABEL_OF_TUPLES,))
+    tuple_columns = Columns(columns.text or defaults.text or _TEXTS_OF_TUPLES.get(width, ("text",)),
+                            columns.label or defaults.label or (_LABEL_OF_TUPLES,))
     names = [*tuple_columns.text, *tuple_columns.label]
     for number, row in enumerate(data):
         if len(row) != len(names):

@@ -237,8 +237,8 @@ def _files_of_index(index):
 
 def _open_tensorflow(prefix):
     if not checkpoint_files.exists(prefix):
-        near = checkpoint_files.list_checkpoints(os.path.dirname(prefix))
-        hint = f" Checkpoints in this directory: {', '.join(near[:5])}." if near else ""
+        checkpoints = checkpoint_files.list_checkpoints(os.path.dirname(prefix))
+        hint = f" Checkpoints in this directory: {', '.join(checkpoints[:5])}." if checkpoints else ""
         raise FileNotFoundError(f"There is no checkpoint {prefix} (looked for {prefix}.index).{hint}")
     try:
         reader = tf.train.load_checkpoint(checkpoint_files.escape_prefix(prefix))
@@ -639,15 +639,15 @@ def advice_on_damage(path):
     step, directory = checkpoint_files.step_in_name(path), os.path.dirname(path)
     if step is None:
         return "Copy or download the checkpoint again."
-    whole = next((prefix for prefix in reversed(checkpoint_files.list_training_checkpoints(directory))
-                  if 0 < checkpoint_files.step_in_name(prefix) < step and not find_damage(prefix)), None)
-    if whole is None:
+    newest = next((prefix for prefix in reversed(checkpoint_files.list_training_checkpoints(directory))
+                   if 0 < checkpoint_files.step_in_name(prefix) < step and not find_damage(prefix)), None)
+    if newest is None:
         return (f"{directory or '.'} contains no earlier checkpoint that is complete. Restore the files of "
                 "this checkpoint from a copy, or use another directory to start again.")
     listing = os.path.join(directory, "checkpoint")
-    line = f'model_checkpoint_path: "{os.path.basename(whole)}"'
-    return (f"The newest complete checkpoint before it is {whole}. If you named the damaged checkpoint, name "
-            "the complete checkpoint instead. If you named the directory, run the next line; the same "
+    line = f'model_checkpoint_path: "{os.path.basename(newest)}"'
+    return (f"The newest complete checkpoint before it is {newest}. If you named the damaged checkpoint, "
+            "name the complete checkpoint instead. If you named the directory, run the next line; the same "
             "command then continues from the complete checkpoint:\n"
             f"  echo {shlex.quote(line)} > {shlex.quote(listing)}")
 
@@ -787,15 +787,15 @@ def _find_unlisted(model_dir):
     # training.
     if not prefixes or checkpoint_files.step_in_name(prefixes[-1]) == 0:
         return []
-    whole = list(prefixes)
-    while whole and find_damage(whole[-1]):
-        whole.pop()
-    if not whole:
+    checkpoints = list(prefixes)
+    while checkpoints and find_damage(checkpoints[-1]):
+        checkpoints.pop()
+    if not checkpoints:
         raise ValueError(f"{model_dir} contains checkpoints, but no file `checkpoint` that names them, and "
                          f"all of them are damaged. The newest: {find_damage(prefixes[-1])} Restore the "
                          "files of this checkpoint from a copy, or use another directory to start again.")
-    _warn_of_missing_list(model_dir, os.path.basename(whole[-1]))
-    return whole
+    _warn_of_missing_list(model_dir, os.path.basename(checkpoints[-1]))
+    return checkpoints
 
 
 @functools.cache

@@ -202,13 +202,13 @@ class Module:
         return variables, {f"{name}:0": self._graph.as_graph_element(f"{self._scope}/{name}:0")
                            for name in state}
 
-    def _variables_by_name(self, imported):
+    def _variables_by_name(self, variables):
         """Returns {name in the module: variable}.
 
         Args:
-          imported: {name of the variable's tensor in the module: variable}.
+          variables: {name of the variable's tensor in the module: variable}.
         """
-        return {_node_name(name): variable for name, variable in imported.items()}
+        return {_node_name(name): variable for name, variable in variables.items()}
 
     def _start_from_checkpoint(self):
         if not self._variable_map:
@@ -266,9 +266,9 @@ class Module:
         feed = {**feed, **_seed_random_ops(part.graph_def)}
         # The first output of a node "a" is written as "a" or "a:0".
         inputs = {source.removesuffix(":0") for node in part.graph_def.node for source in node.input}
-        mapped = {key: tensor for key, tensor in feed.items() if key.removesuffix(":0") in inputs}
+        input_map = {key: tensor for key, tensor in feed.items() if key.removesuffix(":0") in inputs}
         tensorflow_internals.import_meta_graph(part, clear_devices=True, import_scope=os.path.basename(scope),
-                                               input_map=mapped)
+                                               input_map=input_map)
         return [feed[key] if key in feed else self._graph.get_tensor_by_name(f"{scope}/{key}")
                 for key in outputs]
 

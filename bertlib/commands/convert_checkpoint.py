@@ -123,8 +123,8 @@ def input_directory(source):
 def check_config(source, path, content):
     """Raises a ValueError if a value in a configuration, the dict `content`, changes the model's outputs and
     differs from the value in the run.json of the input. Without this record, nothing is checked."""
-    if trained := output_directory.find_training(source.path):
-        model_files.check_trained_config(path, modeling.BertConfig.from_dict(content), trained)
+    if training := output_directory.find_training(source.path):
+        model_files.check_trained_config(path, modeling.BertConfig.from_dict(content), training)
 
 
 def read_config(settings, source):
@@ -191,9 +191,9 @@ def read_vocabulary(settings, source, vocab_size):
     content = files.read_json_object(path)
     try:
         added_ids = {token["content"]: token["id"] for token in content.get("added_tokens") or ()}
-        beyond = {token for token, index in added_ids.items() if index >= vocab_size}
+        left_out = {token for token, index in added_ids.items() if index >= vocab_size}
         ids = {token: index for token, index in {**content["model"]["vocab"], **added_ids}.items()
-               if token not in beyond}
+               if token not in left_out}
         words = {index: token for token, index in ids.items()}
         vocabulary = "".join(f"{words[index]}\n" for index in range(len(ids)))
         is_usable = content["model"]["type"] == "WordPiece" and 0 < len(ids) <= vocab_size and (
@@ -204,10 +204,10 @@ def read_vocabulary(settings, source, vocab_size):
         raise ValueError(f"--vocab_file: {path} does not fit the model. It must contain a WordPiece "
                          f"vocabulary with at most {vocab_size} different entries, numbered "
                          f"from 0 without a gap. Pass the model's {_VOCABULARY}.")
-    if beyond:
+    if left_out:
         logging.warning("%s: the model has no embeddings for these added tokens, so they are left out: %s.",
-                        path, checkpoint_formats.join_names(sorted(beyond)))
-    return vocabulary.encode(), beyond
+                        path, checkpoint_formats.join_names(sorted(left_out)))
+    return vocabulary.encode(), left_out
 
 
 def check_vocabulary(source, path, vocab_size):
@@ -224,9 +224,9 @@ def check_vocabulary(source, path, vocab_size):
     """
     if path is not None:
         tokenization.check_vocab(path, vocab_size)
-    trained = output_directory.find_training(source.path)
-    if trained and trained.record:
-        model_files.check_trained_vocabulary(trained, path)
+    training = output_directory.find_training(source.path)
+    if training and training.record:
+        model_files.check_trained_vocabulary(training, path)
 
 
 def resolve_tokenizer_settings(settings, source, config, left_out):
@@ -292,23 +292,23 @@ def hugging_face_config(config, source, names):
     target = head and head.target
     if target and not target.variables:  # these targets share the names of their variables
         architecture = target.architecture
-    translated = {**config, "architectures": [architecture],
-                  "hidden_act": _ACTIVATIONS.get(activation, activation),
-                  "layer_norm_eps": modeling.LAYER_NORM_EPSILON, "model_type": "bert"}
+    content = {**config, "architectures": [architecture],
+               "hidden_act": _ACTIVATIONS.get(activation, activation),
+               "layer_norm_eps": modeling.LAYER_NORM_EPSILON, "model_type": "bert"}
     logging.info("The Hugging Face class of the model is %s.", architecture)
     if architecture in ("BertForSequenceClassification", "BertForTokenClassification"):
         count = source.shapes["output_bias"][0]
         labels = head.labels or head_labels.label_names(config, _CONFIG["tensorflow"]) or []
         if len(labels) != count:
             labels = [f"LABEL_{index}" for index in range(count)]
-        translated.update(id2label=dict(enumerate(labels)),
-                          label2id={label: index for index, label in enumerate(labels)})
+        content.update(id2label=dict(enumerate(labels)),
+                       label2id={label: index for index, label in enumerate(labels)})
         if target and (target.is_score or target.is_multilabel):
-            translated["problem_type"] = target.problem_type
+            content["problem_type"] = target.problem_type
     if head and head.crf:
         logging.warning("The CRF is left out, because no Hugging Face class has a CRF. The converted model "
                         "predicts each tag separately, from the same scores.")
-    return translated
+    return content
 
 
 def translate(settings, source):
@@ -381,9 +381,9 @@ def main(_):
     if not settings.input:
         model_config.use_installed_model(settings, "input")
     source = open_input(settings)
-    trained = output_directory.find_training(source.path)
-    if trained and trained.record:
-        model_files.check_trained_weights(trained.record, source.path)
+    training = output_directory.find_training(source.path)
+    if training and training.record:
+        model_files.check_trained_weights(training.record, source.path)
     check_output(settings, source)
     prepare = copy_weights if settings.to == source.format else translate
     names, contents = prepare(settings, source)

@@ -55,16 +55,16 @@ def select_files(settings):
         raise ValueError(f"--base_url={settings.base_url}: it must be http:// or https:// and a host.")
     if files.is_remote(settings.output_dir):
         raise ValueError(f"--output_dir={settings.output_dir} must be a local directory.")
-    selected = {}
+    entries = {}
     for flag, catalog in (("model", published_files.MODELS), ("data", published_files.DATA)):
         try:
-            selected.update(published_files.find_published(getattr(settings, flag) or [], catalog))
+            entries.update(published_files.find_published(getattr(settings, flag) or [], catalog))
         except ValueError as error:
             raise ValueError(f"--{flag}: {error} To see the known names, pass --list.") from error
-    if not selected:
+    if not entries:
         raise ValueError("Name checkpoints with --model, or data sets with --data. To see the known names, "
                          "pass --list.")
-    return selected
+    return entries
 
 
 def main(_):

@@ -54,7 +54,7 @@ def follow(timeout):
     if not FLAGS.output_dir:
         raise ValueError("TF_CONFIG makes this machine an evaluator. Pass --output_dir, the directory in "
                          "which the other machines train. All machines must be able to read this directory.")
-    has_begun, evaluated, latest_start = False, None, time.monotonic() + _START_TIMEOUTS * timeout
+    has_begun, evaluated_step, latest_start = False, None, time.monotonic() + _START_TIMEOUTS * timeout
     logging.info("Evaluating the checkpoints in %s until the training there has ended.", FLAGS.output_dir)
     with child_processes.noted_signals() as signals:
         while not signals:
@@ -65,14 +65,14 @@ def follow(timeout):
             has_begun = has_begun or record is not None and not has_ended
             is_late = not has_begun and time.monotonic() >= latest_start
             step = newest and checkpoint_files.step_in_name(newest)
-            if step and step != evaluated:  # at step 0, nothing is trained yet
+            if step and step != evaluated_step:  # at step 0, nothing is trained yet
                 outcome = _evaluate(signals)
                 # If the training has removed the checkpoint in the meantime, the evaluation may have failed
                 # for this reason. Such a failure is ignored.
                 if outcome.exit_code and files.exists(f"{newest}.index"):
                     # The process of the evaluation has already printed the error.
                     return outcome._replace(message=None)
-                evaluated = None if outcome.exit_code else _keep_results(step)
+                evaluated_step = None if outcome.exit_code else _keep_results(step)
             elif has_ended and (has_begun or is_late):
                 return child_processes.Outcome("finished")
             elif is_late:

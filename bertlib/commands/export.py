@@ -86,8 +86,8 @@ def main(_):
     if not inputs:
         return
     if is_file:
-        with serving.load(path) as exported:
-            exported_answers = _answer(exported, inputs)
+        with serving.load(path) as exported_predictor:
+            exported_answers = _answer(exported_predictor, inputs)
     else:
         exported_answers = export_text.answer(path, inputs, predictor.answers)
     title = f"{portable_model.FORMATS[settings.format].TITLE} file" if is_file else "SavedModel"
@@ -160,11 +160,11 @@ def _inputs(settings, model, predictor):
     # If a tagger is exported for another task, such as vectors, each input must be a text.
     if not predictor.answers.takes_words:
         examples = [(tuple(map(export_text.join_words, texts)), label) for texts, label in examples]
-    usable = [(texts, label) for texts, label in examples if _is_usable(predictor, texts)]
-    if not usable:
+    usable_examples = [(texts, label) for texts, label in examples if _is_usable(predictor, texts)]
+    if not usable_examples:
         raise ValueError(f"No example in {source} can be used for the comparison. Name another file with "
                          "--compare_file.")
-    inputs, labels = zip(*usable[::-(-len(usable) // settings.compare_examples)])
+    inputs, labels = zip(*usable_examples[::-(-len(usable_examples) // settings.compare_examples)])
     has_labels = predictor.answers.has_label and None not in labels
     return list(inputs), list(labels) if has_labels else None, source
 

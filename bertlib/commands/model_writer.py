@@ -58,15 +58,15 @@ def check_directory(directory, file_format, title, force=None):
     # error.
     for folder in {existing_parent, os.path.dirname(os.path.abspath(directory))}:
         locks.remove_abandoned(folder, _TEMPORARY_PREFIX)
-    blocking = list_replaced_files(directory, file_format)
-    for name in blocking:
+    names = list_replaced_files(directory, file_format)
+    for name in names:
         if os.path.isdir(os.path.join(directory, name)):
             raise IsADirectoryError(f"{title}: {name} must be written to this directory, but a subdirectory "
                                     f"already has the name {name}. Remove the subdirectory, or name another "
                                     "directory.")
-    if blocking and not force:
+    if names and not force:
         advice = "." if force is None else ", or pass --force to replace them."
-        raise FileExistsError(f"{title} contains files that would be replaced: {', '.join(blocking)}. "
+        raise FileExistsError(f"{title} contains files that would be replaced: {', '.join(names)}. "
                               f"Use another directory{advice}")
 
 

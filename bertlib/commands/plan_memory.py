@@ -182,14 +182,14 @@ def describe_step(settings):
     task = f"{model}, {settings.task}, {settings.precision}"
     if settings.phase == "prediction":
         return f"{task}, prediction"
-    frozen = ""
+    frozen_part = ""
     if settings.freeze_layers:
-        frozen = f", frozen: embeddings and all layers below layer {settings.freeze_layers}"
+        frozen_part = f", frozen: embeddings and all layers below layer {settings.freeze_layers}"
     elif settings.freeze_embeddings:
-        frozen = ", frozen: embeddings"
+        frozen_part = ", frozen: embeddings"
     count = settings.gradient_accumulation_steps
     sums = f", sums of the gradients of {count} micro-batches" if count > 1 else ""
-    return f"{task}, optimizer {settings.optimizer}, dropout on{sums}{frozen}"
+    return f"{task}, optimizer {settings.optimizer}, dropout on{sums}{frozen_part}"
 
 
 def usable_memory(settings):
@@ -231,11 +231,11 @@ def memory_need(trainable, step_config, phase):
     return need
 
 
-def plan_row(usable, need_of_size, batch_size=None):
+def plan_row(budget, need_of_size, batch_size=None):
     """Returns (size of a micro-batch, text about its memory).
 
     Args:
-      usable: bytes that TensorFlow can use on the card.
+      budget: bytes that TensorFlow can use on the card.
       need_of_size: function that takes a batch size and returns its `memory_planner.MemoryNeed`.
       batch_size: int, size of the micro-batch. None: the largest size that fits.
     """
@@ -246,30 +246,30 @@ def plan_row(usable, need_of_size, batch_size=None):
 
     if batch_size:
         need = need_of_size(batch_size)
-        fits = "fits" if margin * need.total <= usable else "does not fit"
+        fits = "fits" if margin * need.total <= budget else "does not fit"
         return batch_size, f"{describe_need(need)}; {fits}"
-    largest = memory_planner.largest_batch(need_of_size, usable / margin)
+    largest = memory_planner.largest_batch(need_of_size, budget / margin)
     text = [describe_need(largest.need),
-            f"{gb(usable - margin * largest.need.total)} free"] if largest.need else []
+            f"{gb(budget - margin * largest.need.total)} free"] if largest.need else []
     if largest.one_more:
         text.append(f"{largest.batch_size + 1} would need {gb(margin * largest.one_more.total)}")
     return largest.batch_size, "; ".join(text)
 
 
-def advise(step_config, largest, usable, need_of_step):
+def advise(step_config, largest, budget, need_of_step):
     """Returns a line that says into how many micro-batches a batch should be divided.
 
     Args:
       step_config: a `StepConfig`. Its train_batch_size is the batch.
       largest: size of the largest micro-batch that fits.
-      usable: bytes that TensorFlow can use on the card.
+      budget: bytes that TensorFlow can use on the card.
       need_of_step: function that takes a `StepConfig` and returns its `memory_planner.MemoryNeed`.
     """
     batch_size = step_config.train_batch_size
     for count in divisors(batch_size):
         step = dataclasses.replace(step_config, gradient_accumulation_steps=count)
         if batch_size // count <= largest and (
-                need := memory_planner.ALLOCATOR_MARGIN * need_of_step(step).total) <= SURELY_FITS * usable:
+                need := memory_planner.ALLOCATOR_MARGIN * need_of_step(step).total) <= SURELY_FITS * budget:
             return f"For a batch of {batch_size}, choose --gradient_accumulation_steps={count}: {gb(need)}."
     return "No micro-batch leaves a safe margin."
 
@@ -293,17 +293,17 @@ def main(argv):
     check_flags(settings)
     config = load_config(settings, lengths)
     starting_weights.check_frozen_layers(settings, config)
-    usable, card, source = usable_memory(settings)
+    budget, card, source = usable_memory(settings)
     trainable = task_model(config, settings.task)
     need_of_step = functools.cache(lambda step: memory_need(trainable, step, settings.phase))
     steps = list_steps(settings, lengths)
     if argv[1:]:  # the step that the training would use on the card
-        steps = [resolve(steps[0], (usable / memory_planner.ALLOCATOR_MARGIN, gb(usable)), need_of_step,
+        steps = [resolve(steps[0], (budget / memory_planner.ALLOCATOR_MARGIN, gb(budget)), need_of_step,
                          sequences_per_example=trainable.head.sequences_per_example).step_config]
         settings.batch_size = steps[0].batch.micro_batch_size
         settings.gradient_accumulation_steps = steps[0].gradient_accumulation_steps
     print(terminal.printable(describe_step(settings)))
-    print(f"{card}: TensorFlow can use {gb(usable)} ({source}). 1 GB is 10⁹ bytes.")
+    print(f"{card}: TensorFlow can use {gb(budget)} ({source}). 1 GB is 10⁹ bytes.")
     print("The memory below is simulated, with a factor for the fragmentation of TensorFlow's allocator.\n")
     print(f"{'length':>6} {'recompute':>9} {'micro-batch':>11}   memory", flush=True)
     logging.info("The table has %s. Each row needs %s, and a simulation takes some seconds to a minute of "
@@ -311,12 +311,12 @@ def main(argv):
                  "one simulation" if settings.batch_size else "about five simulations")
     rows = []
     for step_config in steps:
-        size, memory = plan_row(usable, lambda size, step_config=step_config: need_of_step(
+        size, memory = plan_row(budget, lambda size, step_config=step_config: need_of_step(
             dataclasses.replace(step_config, train_batch_size=size * step_config.batch.num_micro_batches)),
             settings.batch_size)
         print(f"{step_config.max_seq_length:6} {step_config.recompute:>9} {size:11}   {memory}", flush=True)
         if not settings.batch_size and settings.phase == "training":
-            print(f"{'':31}{advise(step_config, size, usable, need_of_step)}", flush=True)
+            print(f"{'':31}{advise(step_config, size, budget, need_of_step)}", flush=True)
         rows.append((f"{step_config.max_seq_length} {step_config.recompute}", size, size, 0))
     print(f"\n{time.process_time():.0f} CPU seconds")
     if settings.output_file:

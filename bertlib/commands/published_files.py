@@ -103,10 +103,10 @@ def join_mrpc(directory):
     dev_ids = {tuple(row) for row in _rows(ids, 2)}
     header, *pairs = _rows(train, 5)
     dev_rows = [row for row in pairs if tuple(row[1:3]) in dev_ids]
-    if lost := dev_ids - {tuple(row[1:3]) for row in dev_rows}:
-        raise ValueError(f"{ids}: {len(lost)} of {len(dev_ids)} pairs in this file are missing in "
-                         f"{train}, for example {' '.join(min(lost))}. Remove both files and run the command "
-                         "again; it then downloads them again.")
+    if missing_ids := dev_ids - {tuple(row[1:3]) for row in dev_rows}:
+        raise ValueError(f"{ids}: {len(missing_ids)} of {len(dev_ids)} pairs in this file are missing in "
+                         f"{train}, for example {' '.join(min(missing_ids))}. Remove both files and run the "
+                         "command again; it then downloads them again.")
     train_rows = [row for row in pairs if tuple(row[1:3]) not in dev_ids]
     test_rows = [[str(index), *row[1:]] for index, row in enumerate(_rows(test, 5)[1:])]
     tables = {"test.tsv": [["index", "#1 ID", "#2 ID", "#1 String", "#2 String"], *test_rows],

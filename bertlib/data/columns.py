@@ -193,11 +193,11 @@ class ColumnIndex(NamedTuple):
         if count == 1:
             return column if self.is_json else self.names.index(column)
         problem = f"{count} columns are named {column!r}" if count else f"there is no column {column!r}"
-        folded = {name.casefold(): name for name in self.names}
-        close = [] if count else difflib.get_close_matches(column.casefold(), folded, n=1)
+        names = {name.casefold(): name for name in self.names}
+        close = [] if count else difflib.get_close_matches(column.casefold(), names, n=1)
         raise RowError(self.line, f"{problem} ({flag}); the columns are {self.names_in_words()}"
                        f"{'' if self.is_json else _NO_HEADER}."
-                       + "".join(f" Did you mean {folded[name]!r}?" for name in close))
+                       + "".join(f" Did you mean {names[name]!r}?" for name in close))
 
     def has_none(self, columns):
         """Returns whether none of the columns exists."""
@@ -519,8 +519,8 @@ class TextFile:
             but the first row looks like an example; or `header` is None, but the first row looks like a
             header row.
         """
-        numbered = [*(self._reader.text or ()), *(self._reader.label or ())]
-        if self._reader.text is None or not all(isinstance(column, int) for column in numbered):
+        flag_values = [*(self._reader.text or ()), *(self._reader.label or ())]
+        if self._reader.text is None or not all(isinstance(column, int) for column in flag_values):
             return self._reader.header is not False
         width = len(first)
         texts, labels = ([column - 1 if column > 0 else width + column for column in columns or ()

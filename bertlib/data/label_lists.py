@@ -167,10 +167,10 @@ def compare_rows(rows, known_labels, is_ordered):
         different.
     """
     rows = _choose_brackets(rows)
-    filled = [(line, labels) for line, labels in rows if labels.names]
-    if _is_multi_hot([labels for _, labels in filled], known_labels):
-        return _read_multi_hot(rows, filled[0], known_labels, is_ordered)
-    has_words = any(_NUMBER.fullmatch(name) is None for _, labels in filled for name in labels.names)
+    labelled_rows = [(line, labels) for line, labels in rows if labels.names]
+    if _is_multi_hot([labels for _, labels in labelled_rows], known_labels):
+        return _read_multi_hot(rows, labelled_rows[0], known_labels, is_ordered)
+    has_words = any(_NUMBER.fullmatch(name) is None for _, labels in labelled_rows for name in labels.names)
     return [_check_row(line, labels, has_words, known_labels) for line, labels in rows]
 
 

@@ -44,10 +44,10 @@ def read(paths):
     for path in paths:
         entries = [entry for place in dict.fromkeys([path, files.resolve_links(path)])
                    for entry in read_directory(os.path.dirname(place)).get(os.path.basename(place), ())]
-        fitting = {where: manifest for where, manifest, size in entries
+        matches = {where: manifest for where, manifest, size in entries
                    if manifest["blocks_done"] == manifest["blocks"] and files.size(path) == size
                    and not files.exists(partial_path(path))}
-        if entries and not fitting:
+        if entries and not matches:
             where, manifest, size = entries[0]
             raise ValueError(
                 f"{path} is not the file that {where} describes. According to this manifest, the file has "
@@ -56,8 +56,8 @@ def read(paths):
                 "manifest was not completed, or the file was changed later. Run create_pretraining_data.py "
                 "again with the same flags. If you changed the file on purpose, remove the manifest. Without "
                 "a manifest, the vocabulary of the records is not checked.")
-        manifests.update(fitting)
-        if not fitting:
+        manifests.update(matches)
+        if not matches:
             other_paths.append(path)
     if manifests and other_paths:
         logging.warning("No manifest describes %s%s, so the vocabulary of these records is not checked. Make "

@@ -20,13 +20,13 @@ def write_report(path, facts, rows):
       rows: list of `PredictedRow` with labels. The texts of a row are the two sentences and the endings.
     """
     is_right = np.array([row.is_right for row in rows], float)
-    wrong = sorted((row for row in rows if not row.is_right),
-                   key=lambda row: -row.probabilities[row.prediction])
+    wrong_rows = sorted((row for row in rows if not row.is_right),
+                        key=lambda row: -row.probabilities[row.prediction])
     report_sections.write_sections(
-        path, facts, len(rows), "questions", {"right": len(rows) - len(wrong), "wrong": len(wrong)},
+        path, facts, len(rows), "questions", {"right": len(rows) - len(wrong_rows), "wrong": len(wrong_rows)},
         _endings_section(rows),
         report_sections.errors_section(
-            "Wrong answers", "The most confident wrong answers come first.", wrong,
+            "Wrong answers", "The most confident wrong answers come first.", wrong_rows,
             lambda row: _article(row, facts.data_file), _MAX_ERRORS),
         report_sections.length_section(
             "Accuracy by length of the longest sequence", [(row.length, float(row.is_right)) for row in rows],

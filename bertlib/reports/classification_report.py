@@ -41,8 +41,8 @@ def write_report(path, facts, rows, labels, threshold=None):
 
 def _report_labels(path, facts, rows, labels, threshold):
     """Writes the report of a task with labels; see `write_report`."""
-    wrong = sorted(((index, row) for index, row in enumerate(rows) if not row.is_right),
-                   key=lambda item: -_confidence(item[1], threshold))
+    wrong_rows = sorted(((index, row) for index, row in enumerate(rows) if not row.is_right),
+                        key=lambda item: -_confidence(item[1], threshold))
     is_multilabel = threshold is not None
     scores, parts, notes = facts.metrics["labels"], [], []
     if is_multilabel:
@@ -57,9 +57,9 @@ def _report_labels(path, facts, rows, labels, threshold):
         heading, measure = "Most confident errors", "accuracy"
         order = "The errors with the highest probability of the wrong label come first."
     report_sections.write_sections(
-        path, facts, len(rows), "examples", {"right": len(rows) - len(wrong), "wrong": len(wrong)},
+        path, facts, len(rows), "examples", {"right": len(rows) - len(wrong_rows), "wrong": len(wrong_rows)},
         labels_section("Labels", {label: scores[label] for label in labels}, "label", *notes), *parts,
-        report_sections.errors_section(heading, order, wrong,
+        report_sections.errors_section(heading, order, wrong_rows,
                                        lambda item: _error(*item, facts, threshold)),
         report_sections.length_section("Accuracy by length", [
             (row.length, float(row.is_right)) for row in rows], "tokens", measure),

@@ -207,12 +207,12 @@ def _check_results(table, scored):
     results = OutputDirectory(os.path.dirname(table.path) or ".").read_results(name) or {}
     unit = 1 if table.target.fractions is None else 100  # the scores of SQuAD are already in percent
     for metric, function in scored.metrics.items():
-        expected = results.get(metric)
-        if not isinstance(expected, int | float) or not math.isfinite(expected):
+        result = results.get(metric)
+        if not isinstance(result, int | float) or not math.isfinite(result):
             continue
         value = function(np.arange(scored.count)) / unit
-        if abs(value - expected) * unit > 100 * _TOLERANCE:
-            raise ValueError(f"{table.path}: {metric} is {value:.6g} in this table, but {expected:.6g} in "
+        if abs(value - result) * unit > 100 * _TOLERANCE:
+            raise ValueError(f"{table.path}: {metric} is {value:.6g} in this table, but {result:.6g} in "
                              f"{name}.json in the same directory. The files belong to different evaluations. "
                              "Evaluate the model again.")
 

@@ -69,21 +69,21 @@ def compare(directories, metric=None):
                               if key not in differences))
     groups = [{tuple(map(result.settings.get, keys)): result.value for result in results}
               for results in result_lists]
-    common = [key for key in groups[0] if key in groups[1]]
-    if not common:
+    pairs = [key for key in groups[0] if key in groups[1]]
+    if not pairs:
         _refuse_other_settings(directories, groups, keys)
     is_fraction = _is_fraction(name, sum(result_lists, []))
     lower = best_weights.is_lower_better(name)
     scale = 100.0 if is_fraction else 1.0
-    values = [[scale * group[key] for key in common or group] for group in groups]
+    values = [[scale * group[key] for key in pairs or group] for group in groups]
     if min(map(len, values)) < 2:
         raise ValueError(f"{directories[0]} and {directories[1]} have only one " + (
-            "pair of finished runs with the same settings" if common else "finished run in one of the sweeps")
+            "pair of finished runs with the same settings" if pairs else "finished run in one of the sweeps")
             + ". A test needs at least two. Add seeds to the sweeps.")
-    test = (paired_tests.compare_pairs if common else paired_tests.compare_groups)(*values)
+    test = (paired_tests.compare_pairs if pairs else paired_tests.compare_groups)(*values)
     return {"kind": "sweeps",
             "tables": [os.path.join(directory, sweep_directory.TABLE) for directory in directories],
-            "is_paired": bool(common), "paired_by": keys, "compared": differences,
+            "is_paired": bool(pairs), "paired_by": keys, "compared": differences,
             "runs": list(map(len, ended_runs)), "used_runs": list(map(len, values)), "open_runs": open_runs,
             "metrics": [paired_tests.compare_values(
                 name, [sum(group) / len(group) for group in values], test.pop("interval"), lower,

@@ -57,10 +57,10 @@ def fingerprint(path, flag):
 def _read_examples(record):
     """Returns {(name, flags): (fingerprint, None)} of the training data and the development data of a run.
     Runs with the same `flags` must have read the same examples."""
-    shared = (record["task"], *map(record["files"].get, _PATHS_OF_DATA),
-              *(str(record["settings"].get(name)) for name in _SETTINGS_OF_DATA))
-    examples = {("The training data", shared): record["train_data"],
-                ("The development data", (*shared, record["flags"].get("max_eval_examples"))):
+    flags = (record["task"], *map(record["files"].get, _PATHS_OF_DATA),
+             *(str(record["settings"].get(name)) for name in _SETTINGS_OF_DATA))
+    examples = {("The training data", flags): record["train_data"],
+                ("The development data", (*flags, record["flags"].get("max_eval_examples"))):
                  record["dev_data"]}
     return {key: (data["fingerprint"], None) for key, data in examples.items() if data}
 

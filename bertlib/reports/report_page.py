@@ -158,9 +158,9 @@ def examples(items, render, most):
         content.append(text)
     note = "" if len(content) == len(items) else paragraph(
         f"Showing {len(content):,} of {len(items):,} examples.", "note shown")
-    folded = "".join(content[_OPEN_EXAMPLES:])
+    further = "".join(content[_OPEN_EXAMPLES:])
     return Html(note + "".join(content[:_OPEN_EXAMPLES]) + (
-        f"<details><summary>Further examples</summary>{folded}</details>" if folded else ""))
+        f"<details><summary>Further examples</summary>{further}</details>" if further else ""))
 
 
 def mark_spans(content, spans, show, between=""):

@@ -151,10 +151,10 @@ class SweepDirectory:
         runs = [run for run in self.ended_runs() if run.status in sweep_runs.NOT_REPEATED]
         best_dir = None
         if keep == "best":
-            ranked = list(map(self.output_dir, sweep_runs.by_rank(runs, metric)))
-            best_dir = next((path for path in ranked if _list_checkpoints(path)), None)
-            if ranked and best_dir != ranked[0]:
-                _warn_once(f"{ranked[0]} is the best run by {metric}, but it has no checkpoint. " + (
+            output_dirs = list(map(self.output_dir, sweep_runs.by_rank(runs, metric)))
+            best_dir = next((path for path in output_dirs if _list_checkpoints(path)), None)
+            if output_dirs and best_dir != output_dirs[0]:
+                _warn_once(f"{output_dirs[0]} is the best run by {metric}, but it has no checkpoint. " + (
                     f"The checkpoints of {best_dir} are kept." if best_dir else "No run has a checkpoint."))
             if best_dir is None:
                 return

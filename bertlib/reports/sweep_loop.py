@@ -99,9 +99,9 @@ def _record(sweep, directory, run, child, log_start):
             outcome = _with_message(sweep.script, child, directory.log(run), log_start)
         else:
             results = OutputDirectory(directory.output_dir(run)).read_results()
-            complete = [directory.output_dir(other) for other in directory.ended_runs()
-                        if other.status in sweep_runs.NOT_REPEATED]
-            recorded_inputs.check_equal([*complete, directory.output_dir(run)])
+            output_dirs = [directory.output_dir(other) for other in directory.ended_runs()
+                           if other.status in sweep_runs.NOT_REPEATED]
+            recorded_inputs.check_equal([*output_dirs, directory.output_dir(run)])
     except (OSError, ValueError) as problem:
         outcome = child_processes.Outcome("failed", 1, str(problem))
     sweep_runs.set_result(stored_run, outcome, results)

@@ -22,20 +22,20 @@ def write_page(path, runs, metric, num_planned, script, base):
       script: name of the training command.
       base: {flag: value as text}, the flags that all runs share.
     """
-    ranked = sweep_runs.by_rank(runs, metric)
+    ranking = sweep_runs.by_rank(runs, metric)
     settings = list(dict.fromkeys(name for run in runs for name in run.settings))
-    ranks = sweep_runs.ranks(ranked, metric)
+    ranks = sweep_runs.ranks(ranking, metric)
     is_lower_better = best_weights.is_lower_better(metric)
-    values = [run.value(metric) for run in ranked]
+    values = [run.value(metric) for run in ranking]
     expected_best = list(enumerate(sweep_runs.expected_best(values, is_lower_better), 1))
     files.write_text(path, report_page.render("sweep.html", {
         "title": f"Sweep of {script}: {metric}", "charts": charts, "most_groups": _MAX_STRIPS,
         "runs": runs, "planned": num_planned, "metric": metric, "is_lower_better": is_lower_better,
-        "best": ranked and f"{ranked[0].value(metric):.6g}: " + "; also ".join(
-            _describe(run.settings) for run in ranked if ranks[run.value(metric)] == 1),
+        "best": ranking and f"{ranking[0].value(metric):.6g}: " + "; also ".join(
+            _describe(run.settings) for run in ranking if ranks[run.value(metric)] == 1),
         "statuses": (sweep_runs.DONE, sweep_runs.DIVERGED, sweep_runs.FAILED),
-        "by_setting": _by_setting(ranked, settings, metric),
-        "by_seed": _by_seed(ranked, settings, metric, is_lower_better),
+        "by_setting": _by_setting(ranking, settings, metric),
+        "by_seed": _by_seed(ranking, settings, metric, is_lower_better),
         "expected": expected_best,
         "shown": [[str(k), value] for k, value in expected_best if k in (*_SHOWN_COUNTS, len(expected_best))],
         "problems": [[_describe(run.settings), run.status, run.message[:report_page.TEXT_CHARACTERS]]
@@ -43,7 +43,7 @@ def write_page(path, runs, metric, num_planned, script, base):
         "settings": settings,
         "ranking": [[str(ranks[run.value(metric)]),
                      *(run.settings.get(name, "") for name in settings),
-                     run.value(metric), report_page.number(run.seconds, 1)] for run in ranked],
+                     run.value(metric), report_page.number(run.seconds, 1)] for run in ranking],
         "base": [[f"--{name}", value] for name, value in base.items() if name not in settings]}))
 
 
@@ -63,12 +63,12 @@ def _strips(runs, label_of, metric):
     return list(groups.items())
 
 
-def _by_setting(ranked, settings, metric):
+def _by_setting(ranking, settings, metric):
     """Returns [(setting, strips)] for each setting that has several values, except the seed. A strip has the
     metrics of the runs with one value of the setting."""
     groups = []
     for name in settings:
-        strips = _strips(ranked, lambda run, name=name: run.settings.get(name, "not in the grid"), metric)
+        strips = _strips(ranking, lambda run, name=name: run.settings.get(name, "not in the grid"), metric)
         if len(strips) > 1 and name != sweep_runs.SEED:
             groups.append((name, sorted(strips, key=lambda strip: _order(strip[0]))))
     return groups
@@ -82,10 +82,10 @@ def _order(text):
         return 1, 0.0, text
 
 
-def _by_seed(ranked, settings, metric, is_lower_better):
+def _by_seed(ranking, settings, metric, is_lower_better):
     """Returns (strips, rows of the table) of the runs that differ only in their seed, the best mean first.
     The lists are empty if no two runs differ only in their seed."""
-    strips = _strips(ranked, lambda run: _describe(run.settings, has_seed=False) or "all runs", metric)
+    strips = _strips(ranking, lambda run: _describe(run.settings, has_seed=False) or "all runs", metric)
     if sweep_runs.SEED not in settings or all(len(values) == 1 for _, values in strips):
         return [], []
     strips.sort(key=lambda strip: np.mean(strip[1]) * (1 if is_lower_better else -1))

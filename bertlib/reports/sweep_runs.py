@@ -120,19 +120,19 @@ def by_rank(runs, metric):
     """Returns the runs that have a value of the metric, the best run first. Runs with equal values keep their
     order."""
     sign = 1 if best_weights.is_lower_better(metric) else -1
-    ranked = [run for run in runs if run.value(metric) is not None]
-    return sorted(ranked, key=lambda run: sign * run.value(metric))
+    evaluated_runs = [run for run in runs if run.value(metric) is not None]
+    return sorted(evaluated_runs, key=lambda run: sign * run.value(metric))
 
 
-def ranks(ranked, metric):
+def ranks(ranking, metric):
     """Returns {value of the metric: rank, from 1}. Equal values have the same rank.
 
     Args:
-      ranked: the result of `by_rank`.
+      ranking: the result of `by_rank`.
       metric: name of the metric.
     """
     rank_of_value = {}
-    for number, run in enumerate(ranked, 1):
+    for number, run in enumerate(ranking, 1):
         rank_of_value.setdefault(run.value(metric), number)
     return rank_of_value
 

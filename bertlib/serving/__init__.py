@@ -76,26 +76,26 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
     if engine is not None and engine not in engines:
         raise ValueError(f"engine={engine!r} is unknown. Pass one of {', '.join(engines)}.")
     path = os.fspath(model_dir)
-    exported = portable_model.find(path)
-    if exported:
-        return _load_export(portable_model.read(exported, task), precision, batch_size, group, engine)
+    export_dir = portable_model.find(path)
+    if export_dir:
+        return _load_export(portable_model.read(export_dir, task), precision, batch_size, group, engine)
     if files.is_directory(path):
         try:
             quiet_tensorflow.load_in_library()  # it reads the checkpoint
         except ImportError as error:
             raise ImportError(f"{path} has no {portable_model.DESCRIPTION}, so it is no ONNX export, and "
                               f"needs TensorFlow. {error}") from error
-    trained = trained_model.read(path, weights)
+    model = trained_model.read(path, weights)
     if engine in portable_model.FORMATS:
-        export = portable_model.newest(path, trained, engine, answers.resolve_task(trained, task))
+        export = portable_model.newest(path, model, engine, answers.resolve_task(model, task))
         logging.info("--engine=%s: using %s.", engine, export.trained.path)
         return _load_export(export, precision, batch_size, group, engine)
     # This module loads TensorFlow.
     from bertlib.graph import kernel_choice
 
     step = StepConfig(precision=precision,
-                      compile_kernels=kernel_choice.is_faster(trained.bert_config.hidden_size))
-    return Predictor(trained, task, step, batch_size, group)
+                      compile_kernels=kernel_choice.is_faster(model.bert_config.hidden_size))
+    return Predictor(model, task, step, batch_size, group)
 
 
 def _load_export(export, precision, batch_size, group, engine):

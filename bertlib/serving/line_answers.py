@@ -103,30 +103,30 @@ def answer_chunk(predictor, chunk, table, skip_bad_lines):
       a triple: a list with the text of each answer; a list of the unusable inputs among those that are
       answered; the unusable input at which answering stopped, or None.
     """
-    checked, stop = [], None
+    items, stop = [], None
     for item in chunk:
-        item, prepared = _prepare(predictor, item, table)
+        item, windows = _prepare(predictor, item, table)
         if item.problem is not None and not skip_bad_lines:
             stop = item
             break
-        checked.append((item, prepared))
-    results = iter(predictor.answer([prepared for item, prepared in checked if item.problem is None]))
+        items.append((item, windows))
+    results = iter(predictor.answer([windows for item, windows in items if item.problem is None]))
     texts = [table.format(item, next(results) if item.problem is None else
-                          {"error": f"line {item.line}: {item.problem}"}) for item, _ in checked]
-    return texts, [item for item, _ in checked if item.problem is not None], stop
+                          {"error": f"line {item.line}: {item.problem}"}) for item, _ in items]
+    return texts, [item for item, _ in items if item.problem is not None], stop
 
 
 def _prepare(predictor, item, table):
     """Tokenizes an input. Returns the `prediction_inputs.Input`, with the problem if it cannot be used, and
     the result of `predictor.prepare`."""
-    prepared, problem = None, item.problem
+    windows, problem = None, item.problem
     if problem is None:
         try:
-            prepared = predictor.prepare(*item.values)
+            windows = predictor.prepare(*item.values)
             problem = table.find_problem(item)
         except ValueError as error:
             problem = str(error)
-    return item._replace(problem=problem), prepared
+    return item._replace(problem=problem), windows
 
 
 def find_output_format(settings):
@@ -171,7 +171,7 @@ def answer_file(settings, predictor):
       ValueError: a line is not usable, see `_refuse`; or more than half of the lines are not usable.
       BrokenPipeError: the program that reads the answers has ended.
     """
-    answered = 0
+    num_answered = 0
     column_flags = {name: getattr(settings, name) for name in prediction_inputs.COLUMN_FLAGS
                     if settings.is_given(name)}
     reader = predictor.input_reader(column_flags)
@@ -190,28 +190,29 @@ def answer_file(settings, predictor):
             texts, unusable, bad_input = answer_chunk(predictor, chunk, table, settings.skip_bad_lines)
             output.write("".join(texts))
             output.flush()
-            answered += len(texts) - len(unusable)
+            num_answered += len(texts) - len(unusable)
             kinds.update(item.kind for item in unusable)
             first = first or next(iter(unusable), None)
             if bad_input is not None:
-                _refuse(bad_input, name, settings.output_file, answered)
+                _refuse(bad_input, name, settings.output_file, num_answered)
         output.write(table.finish())
         output.flush()
         # The reader of CoNLL's columns has compared the bad lines with the words, and not with the sentences.
-        excess = None if input_format == "conll" else faults.find_excess(name, kinds, answered)
+        excess = None if input_format == "conll" else faults.find_excess(name, kinds, num_answered)
         if excess:  # before the output file appears
             raise ValueError(f"{name}:{first.line}: {first.problem}\n{excess}")
-    if not answered:
+    if not num_answered:
         logging.warning("%s has no lines to answer, so the output is empty.", name)
     if num_truncated := predictor.answers.num_truncated:
         logging.warning("%d of %d inputs were truncated, because they have more tokens than the training's "
                         "--max_seq_length=%d. To use more of their text, train with a larger "
-                        "--max_seq_length.", num_truncated, answered, predictor.answers.model.max_seq_length)
-    logging.info("Lines answered: %d%s.", answered, f"; lines that could not be used: {kinds.total()} "
+                        "--max_seq_length.", num_truncated, num_answered,
+                        predictor.answers.model.max_seq_length)
+    logging.info("Lines answered: %d%s.", num_answered, f"; lines that could not be used: {kinds.total()} "
                  f"({faults.summarize(kinds)})" if kinds else "")
 
 
-def _refuse(bad_input, name, output_file, answered):
+def _refuse(bad_input, name, output_file, num_answered):
     """Raises the ValueError for an unusable line. A stream already contains the answers to the lines before
     this line. A file is written only when all lines are answered.
 
@@ -219,12 +220,12 @@ def _refuse(bad_input, name, output_file, answered):
       bad_input: the `prediction_inputs.Input`.
       name: name of the input.
       output_file: the value of --output_file.
-      answered: number of lines that are answered.
+      num_answered: number of lines that are answered.
     """
     if output_file != "-" and not files.is_special(output_file):
         outcome = f"Nothing was written to {output_file}. "
     else:
-        outcome = "The lines before this line are answered. " if answered else ""
+        outcome = "The lines before this line are answered. " if num_answered else ""
     raise ValueError(f"{name}:{bad_input.line}: {bad_input.problem} {outcome}To write an error instead of "
                      "the answer and continue, pass --skip_bad_lines=true.")
 

@@ -100,20 +100,20 @@ def read(directory, task=None):
         `task`.
     """
     description = _read_description(directory)
-    path, exported = os.path.join(directory, DESCRIPTION), description["task"]
+    path, exported_task = os.path.join(directory, DESCRIPTION), description["task"]
     hashes = hash_directory(directory)
     for name, recorded_hash in description["files"].items():
         if hashes.get(name) != recorded_hash:
             problem = "was changed after the export" if name in hashes else "is missing"
             raise ValueError(f"{os.path.join(directory, name)} {problem}, according to {path}. Export the "
                              "model again.")
-    if task not in (None, exported):
+    if task not in (None, exported_task):
         raise ValueError(f"The requested task is {task}, but {directory} is an export for the task "
-                         f"{exported}. Export the model again, with --task={task}.")
+                         f"{exported_task}. Export the model again, with --task={task}.")
     file_format = description["file_format"]
     model = trained_model.read_with_weights(
         OutputDirectory(directory), os.path.join(directory, FORMATS[file_format].FILE))
-    return Export(model, file_format, exported, description.get("weights"))
+    return Export(model, file_format, exported_task, description.get("weights"))
 
 
 def _read_description(directory):

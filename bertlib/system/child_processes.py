@@ -171,9 +171,9 @@ class Child:
                             Outcome("failed" if code else "finished", code))
             with self._directory, contextlib.suppress(OSError, ValueError, TypeError):
                 with open(self._file, encoding="utf-8") as reader:
-                    reported = Outcome(**json.load(reader))
+                    outcome = Outcome(**json.load(reader))
                 # A process that has reported its success may be killed before its end.
-                self.outcome = reported if reported.exit_code or not code else self.outcome
+                self.outcome = outcome if outcome.exit_code or not code else self.outcome
         return code is None
 
     def wait(self):

@@ -124,8 +124,8 @@ def check_same_code(group):
       ValueError: the code differs. The message names the files.
     """
     hashes = hash_scripts()
-    shared = set.intersection(*(set(names) for names in group.all_gather(sorted(hashes))))
-    group.check_equal({f"the code of {name}": hashes[name] for name in sorted(shared)},
+    common = set.intersection(*(set(names) for names in group.all_gather(sorted(hashes))))
+    group.check_equal({f"the code of {name}": hashes[name] for name in sorted(common)},
                       "Start the same script, with the same modules, on each machine.")
 
 

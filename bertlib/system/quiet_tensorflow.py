@@ -124,15 +124,15 @@ def _keras_postponed():
     Keras would also import scikit-learn, SciPy and h5py, if they are installed. A program that uses
     `tf.keras` imports Keras at the first use of `tf.keras`.
     """
-    imported = {name for name in _PARTS_OF_KERAS if name in sys.modules}
-    sys.modules.update(dict.fromkeys(_PARTS_OF_KERAS - imported))
+    modules = {name for name in _PARTS_OF_KERAS if name in sys.modules}
+    sys.modules.update(dict.fromkeys(_PARTS_OF_KERAS - modules))
     before = set(sys.modules)
     try:
         yield
     finally:
         # After a failed import of Keras, some modules of Keras may be left in `sys.modules`. They are
         # removed.
-        for name in [*(_PARTS_OF_KERAS - imported), *(set(sys.modules) - before)]:
+        for name in [*(_PARTS_OF_KERAS - modules), *(set(sys.modules) - before)]:
             if name.partition(".")[0] in ("keras", "tf_keras"):
                 del sys.modules[name]
 

@@ -176,13 +176,13 @@ class Group:
                  "machine": socket.gethostname(),
                  "address": replica_meeting.address_text(host, self._port.getsockname()[1])}
         if self.is_first:
-            met, connections = replica_meeting.receive(self._spec, hello, self._check_launcher)
+            hellos, connections = replica_meeting.receive(self._spec, hello, self._check_launcher)
         else:
-            met, first = replica_meeting.visit(self._spec, hello, self._check_launcher)
+            hellos, first = replica_meeting.visit(self._spec, hello, self._check_launcher)
             connections = {0: first}
-        self.addresses = [met[index]["address"] for index in range(self.count)]
+        self.addresses = [hellos[index]["address"] for index in range(self.count)]
         self._names = {index: f"replica {index} (process {other['process']} on {other['machine']})"
-                       for index, other in met.items()}
+                       for index, other in hellos.items()}
         self._peers = {index: _Peer(index, connection, self.name(index))
                        for index, connection in connections.items()}
         for peer in self._peers.values():
@@ -238,11 +238,11 @@ class Group:
         Raises:
           ValueError: the values differ. The message names the differences.
         """
-        gathered = self.all_gather(values)
-        first = gathered[0]
+        values_of_replicas = self.all_gather(values)
+        first = values_of_replicas[0]
         differences = [
             f"{name} is {first.get(name)} in replica 0 and {other.get(name)} in {self.name(index)}"
-            for index, other in enumerate(gathered) for name in sorted({*first, *other})
+            for index, other in enumerate(values_of_replicas) for name in sorted({*first, *other})
             if other.get(name) != first.get(name)]
         if differences:
             raise ValueError(f"The replicas have different values: {'; '.join(differences)}. {remedy}")

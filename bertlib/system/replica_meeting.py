@@ -63,28 +63,28 @@ def receive(spec, hello, check):
     Raises:
       ReplicaError: not all replicas connected in time.
     """
-    met, connections, arrived, refusal = {0: hello}, {}, queue.SimpleQueue(), ""
+    hellos, connections, arrivals, refusal = {0: hello}, {}, queue.SimpleQueue(), ""
     start = logged = time.monotonic()
     # The launcher still has the same socket open, and uses it for a restart.
     with socket.socket(fileno=spec["listener"]) as listening:
         listening.set_inheritable(False)
         listening.settimeout(0)
-        while len(met) < spec["count"]:
-            _accept(listening, bytes.fromhex(spec["key"]), arrived)
+        while len(hellos) < spec["count"]:
+            _accept(listening, bytes.fromhex(spec["key"]), arrivals)
             with contextlib.suppress(queue.Empty):
-                connection, other_hello = arrived.get(timeout=_POLL_SECONDS)
-                _remove_ended(met, connections)
-                reason = _refusal(other_hello, met, spec["count"])
+                connection, other_hello = arrivals.get(timeout=_POLL_SECONDS)
+                _remove_ended(hellos, connections)
+                reason = _refusal(other_hello, hellos, spec["count"])
                 if reason:
                     logging.warning("Refused a replica: %s", reason)
                     refusal = f" Another replica was refused: {reason}"
                     _send(connection, ("refused", reason))
                     connection.close()
                 else:
-                    met[other_hello["index"]], connections[other_hello["index"]] = other_hello, connection
+                    hellos[other_hello["index"]], connections[other_hello["index"]] = other_hello, connection
             check()
-            _remove_ended(met, connections)
-            missing_indices = ", ".join(str(index) for index in range(spec["count"]) if index not in met)
+            _remove_ended(hellos, connections)
+            missing_indices = ", ".join(str(index) for index in range(spec["count"]) if index not in hellos)
             now = time.monotonic()
             if missing_indices and now - start > START_TIMEOUTS * spec["timeout"]:
                 raise ReplicaError(
@@ -97,51 +97,51 @@ def receive(spec, hello, check):
                 logged = now
     # If a replica ends from now on, `replica_group` notices its end.
     for connection in connections.values():
-        _send(connection, ("welcome", met))
-    return met, connections
+        _send(connection, ("welcome", hellos))
+    return hellos, connections
 
 
-def _accept(listening, key, arrived):
+def _accept(listening, key, arrivals):
     """Accepts all waiting connections, and starts the handshake of each connection in a thread."""
     with contextlib.suppress(OSError):  # no connection waits, or the waiting connection was closed
         while True:
-            connected, _ = listening.accept()
-            threading.Thread(target=_greet, args=(_connection(connected), key, arrived), name="greet",
+            endpoint, _ = listening.accept()
+            threading.Thread(target=_greet, args=(_connection(endpoint), key, arrivals), name="greet",
                              daemon=True).start()
 
 
-def _greet(connection, key, arrived):
+def _greet(connection, key, arrivals):
     """Makes the handshake of a connection, and receives the hello. Adds (connection, hello) to the queue
-    `arrived`."""
+    `arrivals`."""
     try:
         mp_connection.deliver_challenge(connection, key)
         mp_connection.answer_challenge(connection, key)
-        arrived.put((connection, value_encoding.decode(connection.recv_bytes())))
+        arrivals.put((connection, value_encoding.decode(connection.recv_bytes())))
     except (OSError, EOFError, ValueError, *_STRANGER):
         connection.close()  # the other process is no replica of this run, or it has ended
 
 
-def _refusal(hello, met, count):
+def _refusal(hello, hellos, count):
     """Returns the reason why a replica does not belong to this run; None if the replica belongs to this
     run."""
     index, place = hello["index"], f"process {hello['process']} on {hello['machine']}"
     if hello["count"] != count:
         return (f"{place} belongs to a run of {hello['count']} replicas, but replica 0 to a run of {count}. "
                 "Pass the same --num_replicas on each machine.")
-    if not 0 < index < count or index in met:
+    if not 0 < index < count or index in hellos:
         return (f"{place} says that it is replica {index}, but this number is invalid or already in use. "
                 "Another run probably uses the same address: end that run, or name another port for this "
                 "run.")
     return None
 
 
-def _remove_ended(met, connections):
+def _remove_ended(hellos, connections):
     """Removes the connected replicas that have ended, so that new replicas can replace them."""
     for index, connection in list(connections.items()):
         # A connected replica sends nothing while it waits. So data to read means the end of its process.
         if connection.poll():
             connection.close()
-            hello = met.pop(index)
+            hello = hellos.pop(index)
             del connections[index]
             logging.warning("Replica %d (process %d on %s) ended before all replicas were connected. Waiting "
                             "for a new replica with this number.", index, hello["process"], hello["machine"])
@@ -209,18 +209,18 @@ def _connect(coordinator, timeout):
     """Returns a socket that is connected to `coordinator`: [host, port], or the path of a Unix socket."""
     if not isinstance(coordinator, str):
         return socket.create_connection(tuple(coordinator), timeout)
-    connected = socket.socket(socket.AF_UNIX)
-    connected.connect(coordinator)
-    return connected
+    endpoint = socket.socket(socket.AF_UNIX)
+    endpoint.connect(coordinator)
+    return endpoint
 
 
-def _connection(connected):
+def _connection(endpoint):
     """Returns a multiprocessing.connection.Connection in place of a connected socket. Its operations wait at
     most `_HANDSHAKE_SECONDS`."""
-    connected.settimeout(None)
-    if connected.family != socket.AF_UNIX:
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection = mp_connection.Connection(connected.detach())
+    endpoint.settimeout(None)
+    if endpoint.family != socket.AF_UNIX:
+        endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection = mp_connection.Connection(endpoint.detach())
     limit(connection, _HANDSHAKE_SECONDS, _HANDSHAKE_SECONDS)
     return connection
 
@@ -286,9 +286,9 @@ def free_port(host):
     Args:
       host: name or address of this machine by which other machines reach the server.
     """
-    reserved = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    reserved.bind(("", 0))
-    return reserved
+    holder = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    holder.bind(("", 0))
+    return holder
 
 
 def limit(connection, receiving, sending):

@@ -56,7 +56,7 @@ def check_texts(export, count):
         expected = [export.predictor(texts[0] or NO_TOKENS, *filter(None, texts[1:])) for texts in inputs]
         exported = export_text.answer(export.path, inputs, export.predictor.answers)
         found = answer_differences.compare(expected, exported)
-        assert (found.inputs, found.differing) == (len(exported), 0) and 0 < found.largest < 1e-5
+        assert (found.inputs, found.mismatches) == (len(exported), 0) and 0 < found.largest < 1e-5
     columns = {"text_a": [text for text, in inputs], "text_b": [""] * len(inputs)}
     of_pairs = export.signature("serving_default")(columns)
     for name, values in export.signature("text_a")({"text_a": columns["text_a"]}).items():

@@ -67,12 +67,12 @@ def differences(model_dir, *exports, name="classification", task=None):
 
 
 def check_same(found):
-    assert found.differing == 0 and found.largest < 5e-4
+    assert found.mismatches == 0 and found.largest < 5e-4
 
 
 def check_near(found):
     """Checks that an export is quantized: its answers differ a little."""
-    assert found.largest > 1e-3 and found.mean < 0.05 and found.differing <= 4
+    assert found.largest > 1e-3 and found.mean < 0.05 and found.mismatches <= 4
 
 
 def inputs_of(graph):

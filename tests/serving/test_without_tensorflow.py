@@ -66,7 +66,7 @@ def run_blocked(code, *arguments, text=None):
 
 def check_same(found, expected):
     differences = answer_differences.compare(expected, found)
-    assert (differences.inputs, differences.differing) == (len(found), 0) and differences.largest < 2e-5
+    assert (differences.inputs, differences.mismatches) == (len(found), 0) and differences.largest < 2e-5
 
 
 def test_load_answers_an_export_of_each_task(exports):

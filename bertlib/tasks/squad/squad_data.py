@@ -502,13 +502,13 @@ class _Featurizer:
             return _improve_answer_span(document.tokens, first, last, self._tokenizer,
                                         example.orig_answer_text)
         begin, end = example.answer_span
-        inside = []
+        tokens = []
         for token in range(first, last + 1):
             offset = example.word_offsets[document.words[token]]
             left, right = document.spans[token]
             if offset + left < end and begin < offset + right:
-                inside.append(token)
-        return (inside[0], inside[-1]) if inside else (first, last)
+                tokens.append(token)
+        return (tokens[0], tokens[-1]) if tokens else (first, last)
 
     def _tokenize(self, words):
         """Returns the `_Document` of a context, a tuple of words."""

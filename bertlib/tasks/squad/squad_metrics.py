@@ -61,10 +61,10 @@ def _f1(words, right_words, empty_may_be_right):
     """
     if empty_may_be_right and not (words and right_words):
         return float(words == right_words)
-    common = sum((collections.Counter(words) & collections.Counter(right_words)).values())
-    if not common:
+    num_common = sum((collections.Counter(words) & collections.Counter(right_words)).values())
+    if not num_common:
         return 0.0
-    precision, recall = common / len(words), common / len(right_words)
+    precision, recall = num_common / len(words), num_common / len(right_words)
     return (2 * precision * recall) / (precision + recall)
 
 
@@ -136,12 +136,12 @@ def find_null_threshold(gold, predictions):
       gold: the right answers to the same questions, from `squad_data.read_gold`.
       predictions: list of `Prediction` with null odds.
     """
-    answered = score_answers(gold, {prediction.qas_id: prediction.answer.text for prediction in predictions},
-                             True)
-    withheld = score_answers(gold, dict.fromkeys(answered, ""), True)
+    scores = score_answers(gold, {prediction.qas_id: prediction.answer.text for prediction in predictions},
+                           True)
+    empty_scores = score_answers(gold, dict.fromkeys(scores, ""), True)
     scored = [prediction for prediction in predictions if prediction.qas_id in gold]
     odds, group = np.unique([prediction.null_odds for prediction in scored], return_inverse=True)
-    gains = [answered[prediction.qas_id][1] - withheld[prediction.qas_id][1] for prediction in scored]
+    gains = [scores[prediction.qas_id][1] - empty_scores[prediction.qas_id][1] for prediction in scored]
     totals = np.cumsum(np.bincount(group, gains))
     best = totals.argmax()
     return float(odds[best] if totals[best] > 0 else odds[0] - 1)

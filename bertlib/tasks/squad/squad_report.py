@@ -126,7 +126,7 @@ def _shown_context(context, spans):
     if len(context) > _CONTEXT_CHARACTERS:
         start = max(0, min((first for first, _, _ in spans), default=0) - _BEFORE_ANSWER)
     part = context[start:start + _CONTEXT_CHARACTERS]
-    inside = [(max(first - start, 0), min(last - start, len(part)), css, "") for first, last, css in spans
-              if first < start + len(part)]
+    marks = [(max(first - start, 0), min(last - start, len(part)), css, "") for first, last, css in spans
+             if first < start + len(part)]
     note = report_page.truncation_note(len(part), len(context)) if len(part) < len(context) else ""
-    return f"{'… ' if start else ''}{report_page.mark_spans(part, inside, escape)}{note}"
+    return f"{'… ' if start else ''}{report_page.mark_spans(part, marks, escape)}{note}"

@@ -247,13 +247,13 @@ def _sentences(file, rows, first, token, tag, bad_lines):
 def detect_scheme(file):
     """Returns the scheme of a tagged file. This is the scheme in which the fewest tags of the file are wrong.
     See `check_scheme`."""
-    wrong = dict.fromkeys(tag_schemes.SCHEMES, 0)
+    num_wrong = dict.fromkeys(tag_schemes.SCHEMES, 0)
     for sentence in file.sentences:
         entities = tag_schemes.entity_spans(sentence.tags)
         for scheme in tag_schemes.SCHEMES if entities else ():
             scheme_tags = tag_schemes.tags_from_spans(entities, len(sentence.tags), scheme)
-            wrong[scheme] += sum(map(str.__ne__, scheme_tags, sentence.tags))
-    return min(tag_schemes.SCHEMES, key=wrong.get)
+            num_wrong[scheme] += sum(map(str.__ne__, scheme_tags, sentence.tags))
+    return min(tag_schemes.SCHEMES, key=num_wrong.get)
 
 
 def check_scheme(file, scheme, why):

@@ -204,8 +204,8 @@ def _labels(settings, train):
                   "Train first, with --do_train=true.")
         raise ValueError(f"--output_dir={settings.output_dir} has no {file_names.LABELS}, the file in "
                          f"which a training stores the labels of the model. {advice}")
-    wrong = [label for label in labels if not tag_schemes.is_iob2(label)]
-    if wrong:
-        raise ValueError(f"The labels of the model are {', '.join(labels)}. {wrong[0]!r} is not a tag of the "
-                         "scheme IOB2. Train a model for tagging, with --do_train=true.")
+    wrong_labels = [label for label in labels if not tag_schemes.is_iob2(label)]
+    if wrong_labels:
+        raise ValueError(f"The labels of the model are {', '.join(labels)}. {wrong_labels[0]!r} is not a tag "
+                         "of the scheme IOB2. Train a model for tagging, with --do_train=true.")
     return labels

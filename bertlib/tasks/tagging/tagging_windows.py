@@ -96,8 +96,8 @@ class _Windows:
         """Returns the tag id of each piece of a word. The first piece has the tag `tag`. It is followed by
         `more` other pieces, which have the I- tag of the same type: if `tag` is B-PER, they have I-PER. The
         id of an unknown tag is 0."""
-        inside = tag.replace("B-", "I-", 1)
-        return [self._ids.get(tag, 0), *[self._ids.get(inside, self._ids.get(tag, 0))] * more]
+        inside_tag = tag.replace("B-", "I-", 1)
+        return [self._ids.get(tag, 0), *[self._ids.get(inside_tag, self._ids.get(tag, 0))] * more]
 
 
 def make_windows(sentences, labels, tokenizer, max_seq_length, label_all_pieces=False, num_workers=1):
