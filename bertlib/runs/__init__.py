@@ -29,13 +29,13 @@ def _check_module_files():
     module of another project."""
     for name in ("modeling", "optimization", "tokenization"):
         ours = os.path.join(_FOLDER, f"{name}.py")
-        found = (getattr(sys.modules[name], "__file__", None) if name in sys.modules
+        other = (getattr(sys.modules[name], "__file__", None) if name in sys.modules
                  else _find_module_file(name))
-        if not (found and os.path.exists(found) and os.path.exists(ours) and os.path.samefile(found, ours)):
-            raise ImportError(f"bertlib needs {ours}, but `import {name}` finds {found or 'nothing'}. " + (
-                f"To use {ours} instead of your file, rename {found}, or put the folder of {ours} first on "
+        if not (other and os.path.exists(other) and os.path.exists(ours) and os.path.samefile(other, ours)):
+            raise ImportError(f"bertlib needs {ours}, but `import {name}` finds {other or 'nothing'}. " + (
+                f"To use {ours} instead of your file, rename {other}, or put the folder of {ours} first on "
                 "sys.path. To use your file, copy the published script, such as run_classifier.py, beside "
-                f"{found}." if found else
+                f"{other}." if other else
                 f"Put the folder of {ours} first on sys.path."))
 
 

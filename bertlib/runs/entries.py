@@ -119,14 +119,14 @@ def section(heading, affects, entries):
         commands that do not train.
       entries: iterable of `Flag`. A name of `CLASSES` among them is the class of the following flags.
     """
-    found = []
+    placed = []
     for entry in map(copy.copy, entries):
         if entry in CLASSES:
             affects = entry
             continue
         entry.heading, entry.affects = f"Advanced: {entry.advanced}" if entry.advanced else heading, affects
-        found.append(entry)
-    return tuple(found)
+        placed.append(entry)
+    return tuple(placed)
 
 
 # --- Types -----------------------------------------------------------------------------------------------

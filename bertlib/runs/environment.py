@@ -55,11 +55,11 @@ def flatten(record):
 
 def versions():
     """Returns {name: version} of Python, of TensorFlow and of the installed packages in `_PACKAGES`."""
-    found = {"python": platform.python_version(), "tensorflow": tf.version.VERSION}
+    by_package = {"python": platform.python_version(), "tensorflow": tf.version.VERSION}
     for name in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            by_package[name] = importlib.metadata.version(name)
+    return by_package
 
 
 def _describe_git():

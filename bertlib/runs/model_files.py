@@ -139,47 +139,47 @@ def _is_same_content(name, before, after):
 # --- The files of a trained model ------------------------------------------------------------------------
 
 
-def check_trained_vocabulary(opened, path=None):
+def check_trained_vocabulary(training, path=None):
     """Checks that a vocabulary is the vocabulary with which the model was trained.
 
     Args:
-      opened: the `OutputDirectory` of the training, which has a record.
+      training: the `OutputDirectory` of the training, which has a record.
       path: a vocab.txt; None for the vocabulary in the directory.
 
     Raises:
       ValueError: the entries of the vocabulary, or their order, differ from the vocabulary of the training.
     """
-    pieces, flag = opened.join(SENTENCE_PIECES), "vocab_file"
+    pieces, flag = training.join(SENTENCE_PIECES), "vocab_file"
     if path is None and files.exists(pieces):
         path, flag = pieces, "spm_model_file"
-    path = path or opened.join(VOCABULARY)
-    trained = opened.record.get("vocabulary")
+    path = path or training.join(VOCABULARY)
+    trained = training.record.get("vocabulary")
     if files.exists(path) and trained not in (None, vocabularies.hash_vocabulary(path, flag)):
         raise ValueError(f"{path} differs from the vocabulary with which the model was trained: other "
-                         f"entries, or another order. {opened.record_path} records the vocabulary of the "
+                         f"entries, or another order. {training.record_path} records the vocabulary of the "
                          "training. With the other vocabulary, tokens would get the vectors of other tokens. "
                          "Restore the file.")
 
 
-def check_trained_config(path, config, opened):
+def check_trained_config(path, config, training):
     """Checks that a configuration is the configuration with which the model was trained.
 
     Args:
       path: the configuration's file.
       config: the `modeling.BertConfig` in this file.
-      opened: the `OutputDirectory` of the training. Without a record, nothing is checked.
+      training: the `OutputDirectory` of the training. Without a record, nothing is checked.
 
     Raises:
       ValueError: a value that changes the model's outputs differs from the value in run.json.
     """
-    trained, now = opened.record["bert_config"] if opened.record else {}, config.to_dict()
+    trained, now = training.record["bert_config"] if training.record else {}, config.to_dict()
     compared = record_comparison.CONFIG_KEYS - {*record_comparison.TRAINING_CONFIG_KEYS}
     for name in sorted(compared & {*trained} & {*now}):
         if trained[name] != now[name]:
-            is_own = os.path.realpath(opened.path) == os.path.realpath(os.path.dirname(path))
+            is_own = os.path.realpath(training.path) == os.path.realpath(os.path.dirname(path))
             restore = f"Restore {path}." if is_own else "Pass the configuration of the training."
             raise ValueError(f"{path}: {name} is {json.dumps(now[name])}, but according to "
-                             f"{opened.record_path} the model was trained with "
+                             f"{training.record_path} the model was trained with "
                              f"{json.dumps(trained[name])}. {restore}")
 
 

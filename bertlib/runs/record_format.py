@@ -106,9 +106,9 @@ def find_problem(record):
         return f"{wrong} is {shorten(record[wrong])}"
     target = registry.find_target(record["task_type"])
     for name, value in record["settings"].items():
-        found = find_entries(name, target, record.get("command"))
-        if found and not any(entry.accepts(value) for entry in found):
-            return _describe_problem(f"settings.{name}", value, found[0].words)
+        flags = find_entries(name, target, record.get("command"))
+        if flags and not any(entry.accepts(value) for entry in flags):
+            return _describe_problem(f"settings.{name}", value, flags[0].words)
     if (target.labels is not None) != bool(record["labels"]):
         words = "null" if target.labels is None else "a list of texts"
         return _describe_problem("labels", record["labels"], f"{words}, since the model is for {target.name}")

@@ -19,14 +19,14 @@ class _Comparison(NamedTuple):
     """What a run changes in its output directory, according to the comparison with an earlier training.
 
     Attributes:
-      opened: the `OutputDirectory` with whose record the run was compared.
+      training: the `OutputDirectory` with whose record the run was compared.
       decision: the `record_comparison.Decision`.
       to_write: names of the model's files to write.
       to_remove: names of the model's files to remove.
       model_files: {name: fingerprint} of the model's files afterwards.
     """
 
-    opened: object
+    training: object
     decision: record_comparison.Decision
     to_write: list
     to_remove: list
@@ -73,48 +73,48 @@ class RunRecord:
         Raises:
           ValueError: the run cannot continue the training in the directory.
         """
-        opened = self._settings.evaluated_training or self._settings.output_directory
-        self._comparison = self._compared_with(opened)
+        training = self._settings.evaluated_training or self._settings.output_directory
+        self._comparison = self._compared_with(training)
 
-    def _compared_with(self, opened):
+    def _compared_with(self, training):
         """Returns the `_Comparison` with the `OutputDirectory` of the weights; see `compare`."""
-        stored = opened.record or {}
-        decision = record_comparison.compare(opened.record, self._now, opened.step, self._last_step,
+        stored = training.record or {}
+        decision = record_comparison.compare(training.record, self._now, training.step, self._last_step,
                                              self._do_train)
-        if opened.newest and opened.record:
-            self._refuse_other_training(decision, opened)
-            self._log_changes(decision, opened)
-        elif opened.newest:
-            _log_missing_record(decision, opened)
+        if training.newest and training.record:
+            self._refuse_other_training(decision, training)
+            self._log_changes(decision, training)
+        elif training.newest:
+            _log_missing_record(decision, training)
         recorded, to_write, to_remove = stored.get("model_files", {}), [], []
-        if decision.has_steps_left or decision.record and not stored:
+        gets_first_record = decision.record and not stored
+        if decision.has_steps_left or gets_first_record:
             to_write, to_remove = model_files.list_changed_files(self._output_dir, self._contents, recorded)
         elif stored:  # a user may have removed some of the files
             to_write = [name for name in self._contents
                         if not files.exists(os.path.join(self._output_dir, name))]
         kept = {name: value for name, value in recorded.items() if name not in to_remove}
         written = model_files.hash_contents({name: self._contents[name] for name in to_write})
-        return _Comparison(opened, decision, to_write, to_remove, {**kept, **written})
+        return _Comparison(training, decision, to_write, to_remove, {**kept, **written})
 
-    def _refuse_other_training(self, decision, opened):
+    def _refuse_other_training(self, decision, training):
         """Raises a ValueError if --output_dir contains a training that the run cannot continue. Exception: if
         the weights are in another directory, the head and the vocabulary were compared already.
 
         Args:
           decision: a `record_comparison.Decision`.
-          opened: the `OutputDirectory` of the weights, with a record.
+          training: the `OutputDirectory` of the weights, with a record.
         """
-        if decision.refused and opened.path == self._output_dir:
+        if decision.refused and training.path == self._output_dir:
             raise ValueError(
                 f"--output_dir={self._output_dir} contains a training that this run cannot continue. "
-                f"According to {file_names.RECORD} there ({_name_training(opened.record)}), these values "
+                f"According to {file_names.RECORD} there ({_name_training(training.record)}), these values "
                 f"differ: {record_comparison.format_differences(decision.refused)}. Use another "
                 "--output_dir, or remove the checkpoints in this directory.")
 
-    def _log_changes(self, decision, opened):
+    def _log_changes(self, decision, training):
         """Logs what has changed since the training. See `_refuse_other_training` for the arguments."""
-        shown, stored, step = record_comparison.format_differences, opened.record, opened.step
-        name = _name_training(stored)
+        stored, step, name = training.record, training.step, _name_training(training.record)
         if self._do_train and not decision.has_steps_left:
             logging.info("%s was trained to step %d by %s.", self._output_dir, step, name)
         if decision.evaluations:
@@ -122,12 +122,13 @@ class RunRecord:
                       if decision.record["settings"]["keep_best"] is None else
                       "The best weights are chosen again among the earlier evaluations")
             logging.warning("%s: no steps are left to train. %s, because these settings have changed: %s.",
-                            self._output_dir, effect, shown(decision.evaluations))
+                            self._output_dir, effect,
+                            record_comparison.format_differences(decision.evaluations))
         if decision.dev_data:
             is_same_path = record_comparison.dev_paths(stored) == record_comparison.dev_paths(self._now)
             (logging.warning if is_same_path else logging.info)(
                 "The development data differ from those of the training in %s: %s. So the metrics of this "
-                "evaluation cannot be compared with those of the training.", opened.path,
+                "evaluation cannot be compared with those of the training.", training.path,
                 " -> ".join(decision.dev_data))
         if not decision.changed:
             return
@@ -140,7 +141,7 @@ class RunRecord:
         else:
             effect = "The weights were trained with other settings"
         logging.warning("%s contains the training of %s. %s. Trained value -> value of this run: %s.",
-                        opened.path, name, effect, shown(decision.changed))
+                        training.path, name, effect, record_comparison.format_differences(decision.changed))
 
     def write(self):
         """Writes the model's files, and the record if it is new or changed. If the training starts from step
@@ -160,40 +161,41 @@ class RunRecord:
                         "command", "task", "task_type", "labels", "settings", "files")}})
             return
         self._settings.reopen()
-        opened, seen = self._settings.output_directory, self._comparison.opened
-        if (opened.newest, opened.record) != (seen.newest, seen.record):
-            self._comparison = self._compared_with(opened)
-        found = self._comparison
-        for name in found.to_write:
-            files.write_bytes(opened.join(name), self._contents[name])
-        for name in found.to_remove if opened.newest else [*found.to_remove, *training_evaluations.FILES]:
-            if files.exists(opened.join(name)):
-                files.remove(opened.join(name))
-        record = found.decision.record or opened.record
+        training, seen = self._settings.output_directory, self._comparison.training
+        if (training.newest, training.record) != (seen.newest, seen.record):
+            self._comparison = self._compared_with(training)
+        comparison = self._comparison
+        for name in comparison.to_write:
+            files.write_bytes(training.join(name), self._contents[name])
+        curve_files = () if training.newest else training_evaluations.FILES
+        for name in (*comparison.to_remove, *curve_files):
+            if files.exists(training.join(name)):
+                files.remove(training.join(name))
+        record = comparison.decision.record or training.record
         if record is None:
             return
-        if found.decision.has_steps_left:
+        if comparison.decision.has_steps_left:
             dev_data = self._now["dev_data"]
-            if dev_data is None and opened.newest and opened.record:
+            if dev_data is None and training.newest and training.record:
                 # A session without evaluations does not change which development set the last evaluations
                 # used.
-                dev_data = opened.record["dev_data"]
+                dev_data = training.record["dev_data"]
             named = {name: path for name, path in self._now["files"].items() if path}
             record = {**record, "planned_steps": self._now["planned_steps"], "finished_step": None,
                       "dev_data": dev_data,
                       "files": {**record["files"], **named}}  # later evaluations read these files
-        self._written = {**record, "model_files": found.model_files}
-        if self._written != opened.record:
-            opened.write_record(self._written)
+        self._written = {**record, "model_files": comparison.model_files}
+        if self._written != training.record:
+            training.write_record(self._written)
 
     def mark_finished(self):
         """Records in run.json that the training has ended, at the step of the newest checkpoint. Call this
         method only if the training was neither killed nor terminated. Does nothing if this process did not
         call `write`."""
-        opened = self._settings.output_directory
-        step = opened.step or 0
+        training = self._settings.output_directory
+        step = training.step or 0
         if self._written and self._written["finished_step"] != step:
-            opened.write_record({**self._written, "finished_step": step})
+            training.write_record({**self._written, "finished_step": step})
 
 
 def _name_training(record):
@@ -201,17 +203,17 @@ def _name_training(record):
     return f"{record['command']} on {record['task']}, started {record['started']}"
 
 
-def _log_missing_record(decision, opened):
+def _log_missing_record(decision, training):
     """Logs that a directory with checkpoints has no record, and what the run does with these checkpoints. See
     `RunRecord._refuse_other_training` for the arguments."""
     if decision.has_steps_left:
         log, effect = logging.warning, (
-            f" It continues this training from step {opened.step}. To train no step, pass "
-            f"--max_steps={opened.step}.")
+            f" It continues this training from step {training.step}. To train no step, pass "
+            f"--max_steps={training.step}.")
     elif decision.record:
         log, effect = logging.info, (
             " No step is left to train. The run writes the files that later commands need.")
     else:
         log, effect = logging.info, ""
     log("%s has no %s, so this run cannot be compared with the training of the checkpoints in this "
-        "directory.%s", opened.path, file_names.RECORD, effect)
+        "directory.%s", training.path, file_names.RECORD, effect)

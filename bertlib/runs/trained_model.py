@@ -41,9 +41,9 @@ class TrainedModel(NamedTuple):
         settings = self.record["settings"]
         if name in settings:
             return settings[name]
-        found = record_format.find_entries(name, registry.find_target(self.record["task_type"]),
-                                           self.record.get("command"))
-        return default if not found or found[0].default is None else found[0].default
+        entries = record_format.find_entries(name, registry.find_target(self.record["task_type"]),
+                                             self.record.get("command"))
+        return default if not entries or entries[0].default is None else entries[0].default
 
     @property
     def target(self):
@@ -101,11 +101,11 @@ def read(path, weights=best_weights.BEST):
     """
     if not files.is_directory(path):
         raise NotADirectoryError(f"{path}: there is no such directory.")
-    opened = OutputDirectory(path).directory_of_weights(weights)
-    opened.refuse_lost_checkpoints(path)
-    path, checkpoint, record = opened.path, opened.newest, opened.record
+    training = OutputDirectory(path).directory_of_weights(weights)
+    training.refuse_lost_checkpoints(path)
+    path, checkpoint, record = training.path, training.newest, training.record
     missing = ("checkpoint" if checkpoint is None else file_names.RECORD if record is None else
-               None if files.exists(opened.join(file_names.BERT_CONFIG)) else file_names.BERT_CONFIG)
+               None if files.exists(training.join(file_names.BERT_CONFIG)) else file_names.BERT_CONFIG)
     if missing:
         advice = ("Run the command of the training again, with --do_train=true and this --output_dir: it "
                   "trains only the steps that are left, if any, and writes the missing files."
@@ -117,46 +117,46 @@ def read(path, weights=best_weights.BEST):
         raise ValueError(f"{path} has no {missing}, so it is not the output directory of a training with "
                          f"this version. {advice}")
     model_files.check_trained_weights(record, checkpoint)
-    return read_with_weights(opened, checkpoint)
+    return read_with_weights(training, checkpoint)
 
 
-def read_with_weights(opened, weights):
+def read_with_weights(training, weights):
     """Returns the `TrainedModel` of a directory with run.json, bert_config.json and the vocabulary.
 
     Args:
-      opened: the `OutputDirectory`.
+      training: the `OutputDirectory`.
       weights: path of the weights.
 
     Raises:
       ValueError, OSError: a file is missing or damaged, or contradicts run.json.
     """
-    record, config = opened.record, opened.join(file_names.BERT_CONFIG)
-    model_files.check_trained_vocabulary(opened)
+    record, config = training.record, training.join(file_names.BERT_CONFIG)
+    model_files.check_trained_vocabulary(training)
     bert_config = BertConfig.from_dict(files.read_json_object(config))
-    model_files.check_trained_config(config, bert_config, opened)
+    model_files.check_trained_config(config, bert_config, training)
     return TrainedModel(
-        opened.path, bert_config, weights, _tokenizer(opened, bert_config), record["labels"], record)
+        training.path, bert_config, weights, _tokenizer(training, bert_config), record["labels"], record)
 
 
-def _tokenizer(opened, bert_config):
+def _tokenizer(training, bert_config):
     """Returns the tokenizer of an output directory.
 
     Args:
-      opened: the `OutputDirectory`, which has a record.
+      training: the `OutputDirectory`, which has a record.
       bert_config: a `modeling.BertConfig`.
 
     Raises:
       ValueError: there is no vocabulary, or the vocabulary does not fit the model.
     """
-    path, record, tokenizer_settings = opened.path, opened.record, tokenizer_files.read([opened.path])
+    path, record, tokenizer_settings = training.path, training.record, tokenizer_files.read([training.path])
     lower, _ = tokenizer_settings.options.get("do_lower_case", (record["do_lower_case"], None))
     if lower is None:  # a pre-training on records without a manifest does not know the letter case
         lower = True
         logging.warning("%s does not name the letter case of the training. Texts are converted to lower "
                         "case, which is the default of all commands. If the model is cased, write "
-                        "\"do_lower_case\": false into %s.", opened.record_path,
-                        opened.join(tokenizer_files.TOKENIZER_CONFIG))
-    vocabulary, pieces = map(opened.join, (file_names.VOCABULARY, file_names.SENTENCE_PIECES))
+                        "\"do_lower_case\": false into %s.", training.record_path,
+                        training.join(tokenizer_files.TOKENIZER_CONFIG))
+    vocabulary, pieces = map(training.join, (file_names.VOCABULARY, file_names.SENTENCE_PIECES))
     has_pieces = files.exists(pieces)
     if not (has_pieces or files.exists(vocabulary)):
         raise ValueError(f"{path} contains neither {file_names.VOCABULARY} nor "

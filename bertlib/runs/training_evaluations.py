@@ -90,22 +90,22 @@ def find_early_stop(settings):
     return newest if is_early_stop(settings, best, rows) else None
 
 
-def restorable_rows(opened):
+def restorable_rows(training):
     """Returns (the rows of the table up to the newest checkpoint, the step of this checkpoint). Without a
-    checkpoint, returns ([], None). `opened` is an `OutputDirectory`."""
-    step = opened.step
-    rows = [] if step is None else read_rows(opened.path)
+    checkpoint, returns ([], None). `training` is an `OutputDirectory`."""
+    step = training.step
+    rows = [] if step is None else read_rows(training.path)
     return [row for row in rows if int(row["global_step"]) <= step], step
 
 
 def finite_values(rows, metric):
     """Returns a list of (step, value of a metric) from rows of the table. Values that are missing, NaN or
     infinite are left out, for example a correlation that is not defined."""
-    found = []
+    values = []
     for row in rows:
         with contextlib.suppress(KeyError, ValueError):
-            found.append((int(row["global_step"]), float(row[metric])))
-    return [(step, value) for step, value in found if math.isfinite(value)]
+            values.append((int(row["global_step"]), float(row[metric])))
+    return [(step, value) for step, value in values if math.isfinite(value)]
 
 
 def is_early_stop(settings, best_so_far, rows):

@@ -224,13 +224,13 @@ def columns(answer):
 
 def spread_probabilities(row):
     """Returns a row with a column probability_LABEL for each label, instead of the dict "probabilities"."""
-    found = {}
+    spread = {}
     for name, value in row.items():
         if name == "probabilities" and isinstance(value, dict):
-            found.update({f"probability_{flag_text(label)}": number for label, number in value.items()})
+            spread.update({f"probability_{flag_text(label)}": number for label, number in value.items()})
         else:
-            found[name] = value
-    return found
+            spread[name] = value
+    return spread
 
 
 def number(value):

@@ -22,10 +22,10 @@ def evaluated_weights(settings):
     Args:
       settings: a `Settings`.
     """
-    found, group = None, replica_group.current()
+    checkpoint, group = None, replica_group.current()
     if replica_group.is_first():
-        found = settings.output_directory.directory_of_weights(settings.weights).newest
-    return group.broadcast(found) if group else found
+        checkpoint = settings.output_directory.directory_of_weights(settings.weights).newest
+    return group.broadcast(checkpoint) if group else checkpoint
 
 
 class CommandEstimator(estimator.Estimator):

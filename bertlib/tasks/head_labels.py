@@ -108,17 +108,18 @@ def read_head(checkpoint, wanted_name=None):
 def _read_linear(checkpoint):
     """Reads the files that describe the linear layer in a checkpoint; see `read_head`. Returns (target,
     labels, path of the file). The target and the labels are None if they are unknown."""
-    opened = OutputDirectory(checkpoint_formats.directory_of_checkpoint(checkpoint.path))
-    record = None if checkpoint.format == "hugging_face" else opened.record
+    training = OutputDirectory(checkpoint_formats.directory_of_checkpoint(checkpoint.path))
+    record = None if checkpoint.format == "hugging_face" else training.record
     if is_training_checkpoint(checkpoint):
         if record:
-            return registry.find_target(record["task_type"]), record["labels"], opened.join(file_names.RECORD)
-        return None, opened.labels, opened.join(file_names.LABELS)
-    path = opened.join(file_names.CONFIGS[checkpoint.format])
+            target = registry.find_target(record["task_type"])
+            return target, record["labels"], training.join(file_names.RECORD)
+        return None, training.labels, training.join(file_names.LABELS)
+    path = training.join(file_names.CONFIGS[checkpoint.format])
     config = files.read_json_object(path) if files.exists(path) else {}
     labels, target = label_names(config, path), target_of_config(config)
     if labels is None and checkpoint.format == "tensorflow" and not record:
-        return target, opened.labels, opened.join(file_names.LABELS)
+        return target, training.labels, training.join(file_names.LABELS)
     return target, labels, path
 
 
@@ -182,9 +183,9 @@ def _describe_difference(settings, head, wanted):
     path = settings.init_checkpoint
     has_own_names = bool(wanted.variables)
     if head.target is None and has_own_names or head.target and head.target.name != wanted.name:
-        found = head.target.title if head.target else "another task"
+        title = head.target.title if head.target else "another task"
         source = f" ({head.source})" if head.source else ""
-        return (f"the head in --init_checkpoint={path} is the head of {found}{source}, but the task needs "
+        return (f"the head in --init_checkpoint={path} is the head of {title}{source}, but the task needs "
                 f"the head of {wanted.title}",
                 "Train first, with --do_train=true, or use another checkpoint.")
     if has_own_names:

@@ -77,12 +77,12 @@ def find_split_file(directory, split, *groups):
     """
     require_data_dir(directory)
     for names in groups:
-        found = [name for name in names if files.exists(os.path.join(directory, name))]
-        if len(found) > 1:
-            raise ValueError(f"--data_dir={directory} contains {' and '.join(found)}. Choose one of these "
+        existing = [name for name in names if files.exists(os.path.join(directory, name))]
+        if len(existing) > 1:
+            raise ValueError(f"--data_dir={directory} contains {' and '.join(existing)}. Choose one of these "
                              f"files with --{split}_file.")
-        if found:
-            return os.path.join(directory, found[0])
+        if existing:
+            return os.path.join(directory, existing[0])
     raise FileNotFoundError(f"--data_dir={directory} contains none of the files "
                             f"{', '.join(name for names in groups for name in names)}. Name the file with "
                             f"--{split}_file.")

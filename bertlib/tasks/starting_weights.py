@@ -119,12 +119,12 @@ def _check_trained_head(settings, head_shapes, checkpoint):
     """
     if checkpoint and (not head_shapes or any(name in checkpoint.shapes for name in head_shapes)):
         return
-    found, lost = "", ""
+    why, lost = "", ""
     if checkpoint:
-        found = f" --init_checkpoint={settings.init_checkpoint} has no weights of this task,"
+        why = f" --init_checkpoint={settings.init_checkpoint} has no weights of this task,"
     if settings.output_directory.record:
         lost = f" The directory{LOST_CHECKPOINTS}"
-    raise ValueError(f"--output_dir={settings.output_dir} contains no checkpoint,{found} and nothing is "
+    raise ValueError(f"--output_dir={settings.output_dir} contains no checkpoint,{why} and nothing is "
                      f"trained: the answers would come from random weights.{lost} Pass the --output_dir of "
                      "a training, pass a checkpoint that was trained on this task as --init_checkpoint, or "
                      "pass --do_train=true.")

@@ -100,10 +100,10 @@ class _TrainedTexts(Texts):
 
     def postprocess(self, outputs, details):
         prediction, labels = self.pooled(outputs)[self._target.output], self._target.labels
-        found = {self.key: self.answer(prediction)}
+        answer = {self.key: self.answer(prediction)}
         if labels:
-            found["probabilities"] = dict(zip(labels, map(answers.number, prediction)))
-        return found
+            answer["probabilities"] = dict(zip(labels, map(answers.number, prediction)))
+        return answer
 
 
 class ChosenLabel(_TrainedTexts):

@@ -228,8 +228,8 @@ def class_functions(right, predicted, size):
 def set_functions(right, predicted):
     """Returns metrics of a part of the examples, see `_of_rows`. For the arguments, see `count_sets`."""
     def counts(*sets):
-        hits, actual, found = count_sets(*sets)
-        return hits, actual + found
+        hits, actual, predicted_labels = count_sets(*sets)
+        return hits, actual + predicted_labels
 
     return _of_rows({"eval_f1_micro": micro_f1, "eval_f1_macro": macro_f1}, counts, right, predicted)
 

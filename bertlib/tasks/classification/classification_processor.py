@@ -160,9 +160,9 @@ def _explain_missing_name(settings):
     why = ""
     if not settings.do_train and settings.output_dir is not None:
         record = settings.output_directory.record
-        found = f"a training by {record['command']}" if record else (
+        content = f"a training by {record['command']}" if record else (
             f"no training of a classifier with a {file_names.RECORD}")
-        why = f", because --output_dir={settings.output_dir} contains {found}"
+        why = f", because --output_dir={settings.output_dir} contains {content}"
     return (f"--task_name is required{why}; known tasks: {', '.join(sorted(classifier_data.PROCESSORS))}. Or "
             "name your own data with --train_file, or pass the Python file of your own task as "
             "--task_module.")

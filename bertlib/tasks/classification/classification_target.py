@@ -333,11 +333,11 @@ class MultiLabel(TextTarget):
 
     def read_column(self, table, name):
         sets = [self._members(row[name]) for row in table.rows]
-        for number, found in enumerate(sets, 1):
-            if unknown := found - set(self.labels):
+        for number, members in enumerate(sets, 1):
+            if unknown := members - set(self.labels):
                 raise ValueError(f"{table.path}: the {name} {min(unknown)!r:.60} in row {number} is not one "
                                  f"of the labels {', '.join(self.labels)}. Restore the file.")
-        return np.array([[label in found for label in self.labels] for found in sets])
+        return np.array([[label in members for label in self.labels] for members in sets])
 
 
 def feature_fields(seq_length, target=None):

@@ -259,12 +259,12 @@ def find_trained(directory, record, path, keys):
         rows = files.read_text(os.path.join(directory, file_names.DEV_ROWS)).splitlines()[2:]
     # Older files have no digests of texts. There, the lines identify the rows.
     left_out = {fields[2] if len(fields) > 2 else fields[0] for fields in (row.split("\t") for row in rows)}
-    found = set()
+    shared_keys = set()
     for row in texts_as_in_training(record, path):
         key = text_keys.text_key(*row.texts)
         if key in keys and left_out.isdisjoint((str(row.line), fingerprints.hash_values(*key))):
-            found.add(key)
-    return found
+            shared_keys.add(key)
+    return shared_keys
 
 
 def find_rows(file, content, path, changed=""):

@@ -67,10 +67,10 @@ def load(settings):
             raise ValueError(f"{path} was changed after the training wrote it: its fingerprint differs from "
                              f"the fingerprint in {file_names.RECORD}. Restore the file from a copy, or "
                              "name the original module with --task_module.")
-    found = _find_class(path, content)
-    if issubclass(found, Task):
+    processor_class = _find_class(path, content)
+    if issubclass(processor_class, Task):
         raise ValueError(f"--task_module={path} contains a task. Pass it to run_classifier.py.")
-    processor = found()
+    processor = processor_class()
     name = name if name.isprintable() else ascii(name)
     processor.name = processor.name or os.path.splitext(name)[0]
     return processor, Module(name, fingerprint, content)
@@ -88,11 +88,11 @@ def find_task(settings):
         return None
     with name_line_in_errors(settings):
         path = require_file(settings, "task_module")
-        found = _find_class(path, files.read_bytes(path))
-    if not issubclass(found, Task):
+        task_class = _find_class(path, files.read_bytes(path))
+    if not issubclass(task_class, Task):
         return None
     refuse_flags(settings, filter(settings.is_given, ["task_name"]))
-    return found(settings)
+    return task_class(settings)
 
 
 @functools.cache
