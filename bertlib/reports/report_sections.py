@@ -29,7 +29,7 @@ class Facts(NamedTuple):
         divided by the highest possible value of the metric, so a perfect model has the value 1.
       losses: list of (step, loss) of the training.
       record: the content of run.json as a dict; None if there is no record.
-      shown: {name of a metric: its name for the reader}, the official metrics.
+      metric_titles: {name of a metric: its name for the reader}, the official metrics.
     """
 
     title: str
@@ -38,7 +38,7 @@ class Facts(NamedTuple):
     curve: dict[str, list] = {}
     losses: list = []
     record: dict[str, Any] | None = None
-    shown: dict[str, str] = {}
+    metric_titles: dict[str, str] = {}
 
 
 def write_sections(path, facts, total, noun, counts, *parts, notes=(), functions=None):
@@ -60,7 +60,7 @@ def write_sections(path, facts, total, noun, counts, *parts, notes=(), functions
     shares = ", ".join(f"{count:,} {word} ({percent(count / total if total else 0.0)})"
                        for word, count in counts.items())
     report_page.write_page(path, facts.title, [
-        *(paragraph(sentence, "summary") for sentence in compare(metrics, facts.shown)),
+        *(paragraph(sentence, "summary") for sentence in compare(metrics, facts.metric_titles)),
         paragraph(Html(f"{total:,} {noun}{': ' if shares else ''}{shares}."), "summary"),
         _metrics_section(facts, *notes), *parts, _training_sections(facts)])
 
@@ -114,7 +114,7 @@ def _metrics_section(facts, *notes):
       facts: a `Facts`.
       *notes: `Html`, shown below the metrics.
     """
-    rows = [[report_page.name(facts.shown.get(name, name.removeprefix("eval_"))),
+    rows = [[report_page.name(facts.metric_titles.get(name, name.removeprefix("eval_"))),
              value.item() if hasattr(value, "item") else value]
             for name, value in sorted(facts.metrics.items()) if name not in _HIDDEN_METRICS]
     return report_page.section("Metrics", report_page.table(None, rows), *notes) if rows else (

@@ -88,7 +88,7 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
     model = trained_model.read(path, weights)
     if engine in portable_model.FORMATS:
         export = portable_model.newest(path, model, engine, answers.resolve_task(model, task))
-        logging.info("--engine=%s: using %s.", engine, export.trained.path)
+        logging.info("--engine=%s: using %s.", engine, export.model.path)
         return _load_export(export, precision, batch_size, group, engine)
     # This module loads TensorFlow.
     from bertlib.graph import kernel_choice
@@ -101,11 +101,11 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
 def _load_export(export, precision, batch_size, group, engine):
     """Returns the `Predictor` of a `portable_model.Export`. For the other arguments, see `load`."""
     if engine not in (None, export.format):
-        raise ValueError(f"--engine={engine}: {export.trained.path} is an export in the format "
+        raise ValueError(f"--engine={engine}: {export.model.path} is an export in the format "
                          f"{export.format}, which --engine={engine} cannot run. Leave --engine out, or pass "
                          "the output directory of the training.")
     if precision != "fp32":
-        raise ValueError(f"--precision={precision}: the number format of {export.trained.path} was chosen "
+        raise ValueError(f"--precision={precision}: the number format of {export.model.path} was chosen "
                          "when it was exported. Leave --precision out. For int8, export the model with "
                          "--quantize=int8.")
-    return Predictor(export.trained, export.task, batch_size=batch_size, group=group, model=export.load())
+    return Predictor(export.model, export.task, batch_size=batch_size, group=group, model=export.load())

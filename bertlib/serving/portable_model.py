@@ -26,22 +26,22 @@ class Export(NamedTuple):
     """A model that was exported as an ONNX or TFLite file.
 
     Attributes:
-      trained: the `trained_model.TrainedModel` of the export. Its attribute `checkpoint` is the path of
+      model: the `trained_model.TrainedModel` of the export. Its attribute `checkpoint` is the path of
         the ONNX or TFLite file.
       format: a key of `FORMATS`.
       task: one of `registry.ANSWERS`.
       weights: fingerprint of the exported checkpoint.
     """
 
-    trained: trained_model.TrainedModel
+    model: trained_model.TrainedModel
     format: str
     task: str
     weights: str
 
     def load(self):
         """Loads the model; returns an object that is used like a `loaded_model.LoadedModel`."""
-        task_answers = answers.create(self.trained, self.task)
-        return FORMATS[self.format].Model(self.trained.checkpoint, task_answers.input_names)
+        task_answers = answers.create(self.model, self.task)
+        return FORMATS[self.format].Model(self.model.checkpoint, task_answers.input_names)
 
 
 def default_directory(model_dir, file_format):
@@ -150,6 +150,6 @@ def newest(model_dir, model, file_format, task):
         raise ValueError(f"{directory} contains no export{f' for the task {task}' if task else ''}. {to_do}")
     export = read(path, task)
     if export.weights != hash_weights(model):
-        raise ValueError(f"{export.trained.path} does not contain the weights of {model.checkpoint}, "
+        raise ValueError(f"{export.model.path} does not contain the weights of {model.checkpoint}, "
                          f"because it was exported from other weights. {to_do}")
     return export

@@ -70,7 +70,7 @@ def write_report_or_warn(task, file_name, title, metrics, data_file, write, *con
     settings, training = task.settings, task.settings.own_training
     data = data_file and os.path.basename(data_file)
     facts = report_sections.Facts(f"{title}: {data}" if data else title, metrics, data,
-                                  shown=task.shown)
+                                  metric_titles=task.shown)
     if training:
         facts = facts._replace(
             curve=training_evaluations.points(training_evaluations.read_rows(training.path), task.shown,

@@ -99,7 +99,7 @@ def test_a_classification(tmp_path):
                  losses=[(1, 0.7), (2, float("nan")), (3, 0.2)],
                  record={"train_data": {"fingerprint": "f00d"}, "labels": labels,
                          "settings": {"seed": 12, "label_column": "gold"}},
-                 shown={"eval_f1": "macro F1"})
+                 metric_titles={"eval_f1": "macro F1"})
     overall, scores, matrix, lengths, record = page.tables
     assert overall == [["macro F1", 0.5]]
     assert scores[1:] == [[label, *numbers["labels"][label].values()] for label in labels[:-1]]
@@ -169,7 +169,7 @@ def test_a_regression(tmp_path):
               "mean_score": {"eval_pearson": 0.0, "eval_mae": 9.0}}
     metrics = {"eval_mae": 7.0, "eval_rmse": 8.0}
     page = write(tmp_path / "page.html", rows, None, {**metrics, "eval_pearson": 0.9, "baselines": scores},
-                 shown={"eval_pearson": "Pearson"})
+                 metric_titles={"eval_pearson": "Pearson"})
     assert "Pearson 0.900; bag of words 0.700." in page.text
     assert ("mean absolute error 7.000; error of the bag of words 6.000; error of the mean score 9.000. The "
             "model is not better than the bag of words.") in page.text
@@ -197,7 +197,7 @@ def test_a_tagging(tmp_path):
     metrics = {"eval_f1": 0.75, "eval_f1_LOC": 0.125, "labels": {
         kind: {**scores, "support": support} for kind, support in (("LOC", 2), ("MISC", 0), ("PER", 2))}}
     path = tmp_path / "page.html"
-    tagging_report.write_report(str(path), Facts("tags", metrics, "dev.txt", shown={"eval_f1": "F1"}),
+    tagging_report.write_report(str(path), Facts("tags", metrics, "dev.txt", metric_titles={"eval_f1": "F1"}),
                                 sentences, [tags, ["O", "B-PER", "I-PER", "B-LOC", "O"]])
     page = Page(path)
     overall, kinds, confusions, *_ = page.tables
@@ -220,7 +220,7 @@ def test_a_multiple_choice(tmp_path):
                          line % 2 == 0, length=9) for line in range(120)]
     path = tmp_path / "page.html"
     choice_report.write_report(str(path), Facts("task", {"eval_accuracy": 0.5}, "val.csv",
-                                                shown={"eval_accuracy": "accuracy"}), rows)
+                                                metric_titles={"eval_accuracy": "accuracy"}), rows)
     page = Page(path)
     low, high = intervals.wilson(0.5, 120)
     assert re.search(rf"accuracy 0\.500 \(95 % interval {low:.3f} to {high:.3f}\)\.\s*"

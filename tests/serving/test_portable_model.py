@@ -132,7 +132,7 @@ def test_the_engine_takes_the_newest_export_of_these_weights(wide_model, exporte
         assert predictor.checkpoint == f"{exported}/model.onnx"
     # The best weights of a training are in best/, but its exports are not.
     model = trained_model.read(str(wide_model))._replace(path=str(wide_model / "best"))
-    assert portable_model.newest(str(wide_model), model, "onnx", None).trained.path == exported
+    assert portable_model.newest(str(wide_model), model, "onnx", None).model.path == exported
     with pytest.raises(ValueError, match="contains no export for the task vectors. Run export.py with "
                        ".* --format=onnx, and with the same --task"):
         serving.load(wide_model, task="vectors", engine="onnx")

@@ -349,7 +349,7 @@ def write_report(directory, examples, predictions, gold=None, metrics=()):
     answers = [prediction.final_answer() for prediction in predictions]
     with_null = any(prediction.null_odds is not None for prediction in predictions)
     rows = squad_report.predicted_rows(examples, predictions, answers, gold, with_null)
-    facts = Facts("dev", dict(metrics), shown={"f1": "F1", "exact_match": "exact match"})
+    facts = Facts("dev", dict(metrics), metric_titles={"f1": "F1", "exact_match": "exact match"})
     squad_report.write_report(str(directory / "report.html"), facts, rows, answers, gold)
 
 

@@ -71,7 +71,7 @@ def write_report(path, facts, rows, answers, gold=None):
         counts = dict.fromkeys(_CLASSES, 0) | collections.Counter(map(_class, rows))
         points = 100 * np.array([(row.details["f1"], row.details["exact_match"]) for row in rows])
         functions = {metric: lambda indices, column=column: points[indices, column].mean()
-                     for column, metric in enumerate(facts.shown)}
+                     for column, metric in enumerate(facts.metric_titles)}
         lengths = [(len(squad_data.split_context(row.texts[1])[0]), row.details["exact_match"])
                    for row in rows]
     counts["without a predicted answer"] = sum(not row.prediction for row in rows)
