@@ -161,19 +161,22 @@ class BestWeights:
     def choose(self, values):
         """Returns the best (step, value) that counts; None if there is none. At step 0, the head is not
         trained, so the value does not count."""
-        return choose_best(self._metric, [item for item in values if item[0] >= max(1, self.first_step)])
+        return self._choose_from(self.first_step, values)
+
+    def _choose_from(self, first_step, values):
+        return choose_best(self._metric, [item for item in values if item[0] >= max(1, first_step)])
 
     def plan(self, values, newest):
         """Decides which weights are the best ones when a training starts or continues. Writes nothing. If the
-        best weights are lost, the following evaluations are not compared with the earlier ones: `first_step`
-        changes.
+        best weights are lost, the following evaluations are not compared with the earlier ones.
 
         Args:
           values: the evaluations up to the newest checkpoint.
           newest: step of the newest checkpoint; None for a new training.
 
         Returns:
-          a `_Best`; None if there is no best evaluation yet.
+          (the step for the attribute `first_step`, a `_Best`). The second is None if there is no best
+          evaluation yet.
 
         Raises:
           ValueError: best/ contains weights of a different evaluation than the best one in the table, whose
@@ -181,9 +184,9 @@ class BestWeights:
         """
         best = self.choose(values)
         if best and checkpoint_files.exists(self._weights(best[0])):
-            return _Best(*best)
+            return self.first_step, _Best(*best)
         if best and checkpoint_files.exists(self._checkpoint(best[0])):
-            return _Best(*best, self._checkpoint(best[0]))
+            return self.first_step, _Best(*best, self._checkpoint(best[0]))
         content = self._content or {}
         kept_step, metric = content.get("step"), content.get("metric")
         # Weights of later steps are not needed: the training repeats these steps. The weights of the newest
@@ -197,13 +200,9 @@ class BestWeights:
                              "another place. The training then chooses the best weights among the "
                              f"evaluations of step {newest} and of later steps.")
         if best is None:
-            return None
-        logging.warning("--keep_best=%s: the weights of the best evaluation, at step %d, are no longer kept. "
-                        "The best weights are chosen among the evaluations of step %d and of later steps.",
-                        self._metric, best[0], newest)
-        self.first_step = newest
-        best = self.choose(values)
-        return best and _Best(*best, self._checkpoint(newest))
+            return self.first_step, None
+        best = self._choose_from(newest, values)
+        return newest, best and _Best(*best, self._checkpoint(newest))
 
     def _checkpoint(self, step):
         """Returns the prefix of the checkpoint that the training saved at a step."""
@@ -213,7 +212,12 @@ class BestWeights:
         """Restores best/. After the call, it contains the weights of the best evaluation up to the newest
         checkpoint. As long as no evaluation counts, it keeps the best weights of the earlier evaluations.
         For the arguments, see `plan`."""
-        best = self.plan(values, newest)
+        first_step, best = self.plan(values, newest)
+        if first_step != self.first_step:
+            logging.warning("--keep_best=%s: the weights of the best evaluation, at step %d, are no longer "
+                            "kept. The best weights are chosen among the evaluations of step %d and of later "
+                            "steps.", self._metric, self.choose(values)[0], newest)
+            self.first_step = first_step
         if best is None:
             if any(step < self._first_comparable for step, _ in values):
                 logging.warning("--keep_best=%s: the evaluations up to step %d are not compared with later "

@@ -114,7 +114,7 @@ def _create_trainable(task, starting_checkpoint, num_train_steps):
     def build_model_fn(head):
         return task_head.model_fn_builder(
             head, task.config, starting_checkpoint, task.settings.learning_rate, num_train_steps,
-            warmup_steps, build_encoder=task.encoder and task.encoder.build)
+            warmup_steps, build_encoder=task.encoder_module and task.encoder_module.build)
 
     return training_plan.TrainableModel(task.config, task.head_for_training(), task.fields, build_model_fn,
                                         trims_padding=task.trims_padding(is_training=True))
@@ -129,7 +129,7 @@ def _description(task, inputs, trainable):
       trainable: the `training_plan.TrainableModel`.
     """
     return record_content.Description(
-        command=task.command, config=task.encoder or task.config, tokenizer=task.tokenizer,
+        command=task.command, config=task.encoder_module or task.config, tokenizer=task.tokenizer,
         task_type=task.target.name, inputs=inputs if task.settings.do_train else {},
         trim_padding=trainable.trims_padding, **task.record_fields())
 

@@ -30,8 +30,8 @@ class Task(abc.ABC):
     Attributes:
       settings: the `Settings` of the run.
       config: the `modeling.BertConfig`, after `load_model`.
-      encoder: the encoder, a `hub_encoder.EncoderModule`, after `load_model`; None if the encoder is the
-        `modeling.BertModel` of `config`.
+      encoder_module: the `hub_encoder.EncoderModule` with the encoder, after `load_model`; None if the
+        encoder is the `modeling.BertModel` of `config`.
       tokenizer: the tokenizer, after `load_model`; None if the run reads no text.
       skipped: list of `faults.Fault`, the lines that --skip_bad_lines left out, after `read`.
       dialect: the `tables.Dialect` of skipped_lines.csv, after `read`.
@@ -69,7 +69,7 @@ class Task(abc.ABC):
     def __init__(self, settings):
         self.settings, self.data = settings, {}
         self.skipped, self.dialect = [], tables.PLAIN
-        self.config = self.encoder = self.tokenizer = None
+        self.config = self.encoder_module = self.tokenizer = None
 
     # --- Flags
 

@@ -40,24 +40,24 @@ class HubClassification(Classification):
 
     def load_model(self):
         from bertlib.tasks import hub_encoder  # loads TensorFlow
-        self.encoder = hub_encoder.load_encoder(self._spec, self.settings.do_train)
-        check_length(self.settings, self.encoder)
-        self.tokenizer = resolve_tokenizer(self.settings, self.encoder)
+        self.encoder_module = hub_encoder.load_encoder(self._spec, self.settings.do_train)
+        check_length(self.settings, self.encoder_module)
+        self.tokenizer = resolve_tokenizer(self.settings, self.encoder_module)
 
     # --- Files and data
 
     def input_files(self):
-        return {**super().input_files(), "bert_hub_module_handle": self.encoder.list_files()}
+        return {**super().input_files(), "bert_hub_module_handle": self.encoder_module.list_files()}
 
     # --- The model
 
     def head_shapes(self):
         outputs = self.target.size
-        return {**self.encoder.shapes, "output_weights": (outputs, self.encoder.width),
+        return {**self.encoder_module.shapes, "output_weights": (outputs, self.encoder_module.width),
                 "output_bias": (outputs,)}
 
     def trims_padding(self, is_training):
-        return self.encoder.length is None and super().trims_padding(is_training)
+        return self.encoder_module.length is None and super().trims_padding(is_training)
 
 
 def resolve_tokenizer(settings, module):
