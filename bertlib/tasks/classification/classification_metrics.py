@@ -9,6 +9,9 @@ the metric is 0.
 
 import numpy as np
 
+# Scores are nearly constant if their standard deviation is less than this share of that of the true scores.
+_LEAST_SPREAD = 0.05
+
 
 def divide(numbers, by):
     """Returns `numbers` / `by` in float64, element by element. The quotient is 0 where `by` is 0."""
@@ -73,7 +76,7 @@ def matthews(matrix):
 
 def constant_answer_warning(labels, predicted):
     """Returns a warning (str) if the predictions for all examples are the same, although the labels of the
-    examples differ. Otherwise returns None.
+    examples differ, or if scores are hardly better than the mean score. Otherwise returns None.
 
     Accuracy and F1 do not show this problem: both can be high if the prediction is the label of most
     examples.
@@ -82,14 +85,30 @@ def constant_answer_warning(labels, predicted):
       labels, predicted: sequences with the label and the prediction of each example. Each of them is a str, a
         float for a score, or a tuple of str if an example may have several labels.
     """
-    if len(set(predicted)) != 1 or len(set(labels)) == 1:
-        return None
     only = predicted[0]
+    if len(set(labels)) == 1:
+        return None
+    if isinstance(only, float):
+        return _constant_score_warning(np.array(labels), np.array(predicted))
+    if len(set(predicted)) != 1:
+        return None
     if isinstance(only, tuple):
         only = f"the labels {', '.join(only)}" if only else "no label"
     return (f"All {len(predicted)} predictions are {only}; {labels.count(predicted[0])} of the true labels "
             "are the same. The model does not distinguish the examples, and the metrics are those of a "
             "constant prediction.")
+
+
+def _constant_score_warning(labels, predicted):
+    """Returns the warning of `constant_answer_warning` for scores, float64 [N]."""
+    error, constant = np.abs(labels - predicted).mean(), np.abs(labels - labels.mean()).mean()
+    if predicted.std() >= _LEAST_SPREAD * labels.std() and error < constant:
+        return None
+    return (f"The predictions are from {predicted.min():.4g} to {predicted.max():.4g}, but the true scores "
+            f"are from {labels.min():.4g} to {labels.max():.4g}. The mean absolute error is {error:.3g}; "
+            f"without a model, it would be {constant:.3g} if each prediction were the mean score. Scale the "
+            "scores to a small range around 0, for example from -2 to 2: see the section \"Scores\" of "
+            "docs/howto/classification.md. Or train longer.")
 
 
 # --- Any number of labels for each text ------------------------------------------------------------------
