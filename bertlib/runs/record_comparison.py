@@ -24,6 +24,7 @@ DEV_DATA = "development data"  # the name of the development set in an entry of 
 CHANGES_SCORES = frozenset([
     DEV_DATA, "doc_stride", "label_all_pieces", "max_answer_length", "max_query_length", "max_seq_length",
     "n_best_size", "null_score_diff_threshold", "protect_special_tokens", "task_module", "threshold"])
+_ACCUMULATION = "gradient_accumulation_steps"
 # Fields that describe the first session of a training. A later session does not change these fields, even if
 # its settings differ.
 _OF_FIRST_SESSION = ("started", "from_step", "command", "flags", "arguments", "working_directory", "inputs",
@@ -131,7 +132,7 @@ def differences(stored, now, training):
     """
     refused, allowed = _differences_of_models(stored, now, training)
     if training:
-        settings = {"num_replicas": 1, **stored["settings"]}, now["settings"]
+        settings = stored["settings"], now["settings"]
         maps = [values.get("mapped_labels") for values in settings]
         if maps[0] != maps[1]:  # the labels of the same examples would differ
             refused["label_map"] = maps
@@ -171,17 +172,10 @@ def _differences_of_models(stored, now, training):
 
 
 def _differences_of_settings(stored, now):
-    """Returns {name: [old value, new value]} of the settings of two trainings.
-
-    If both trainings have the same total number of micro-batches, their results are the same. For example,
-    one replica with two micro-batches gives the same result as two replicas that have one micro-batch each.
-    So changes of these two flags are not reported.
-    """
+    """Returns {name: [old value, new value]} of the settings of two trainings."""
     changed = _changed_values(stored, now)
-    before, after = _count_micro_batches(stored), _count_micro_batches(now)
-    if before is not None and before == after:
-        for name in ("gradient_accumulation_steps", "num_replicas"):
-            changed.pop(name, None)
+    if changed.get(_ACCUMULATION) in ([None, 1], [1, None]) and not now.get("tokens_per_micro_batch"):
+        del changed[_ACCUMULATION]  # the default is 1
     return changed
 
 
@@ -213,15 +207,6 @@ def _changes_of_environment(stored, now):
     names = sorted({*before, *after})
     return {name: [before.get(name), after.get(name)] for name in names
             if before.get(name) != after.get(name)}
-
-
-def _count_micro_batches(settings):
-    """Returns the number of micro-batches of all replicas in a step; None if this number depends on free
-    memory or on the number of tokens."""
-    count = settings.get("gradient_accumulation_steps")
-    if count == 0 or count is None and settings.get("tokens_per_micro_batch"):
-        return None
-    return (count or 1) * settings.get("num_replicas", 1)
 
 
 def _with_fingerprint(name, start):

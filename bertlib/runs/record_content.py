@@ -17,9 +17,6 @@ from bertlib.system import files, fingerprints, replica_group
 
 # Messages show at most this number of characters of a value.
 _SHORT = 60
-# Names of flags that are recorded if batches are trimmed. These flags set the number of micro-batches, and
-# with trimming the dropout masks depend on this number. See `_count_micro_batches`.
-_SPLITTING = {"gradient_accumulation_steps", "tokens_per_micro_batch", "num_replicas"}
 # If a training reads more files than this number, run.json contains no fingerprints of single files. It
 # still contains the fingerprint of all training data together.
 _MOST_FILES = 100
@@ -108,10 +105,9 @@ def create_record(settings, description):
     """
     tokenizer, init_checkpoint = description.tokenizer, settings.init_checkpoint
     vocabulary = fingerprints.hash_tokens(tokenizer.vocab) if tokenizer else description.vocabulary
-    splitting = _SPLITTING if description.trim_padding else ()
     shaping = settings.entries(entries.INPUT, entries.TASK, entries.WEIGHTS)
     recorded = {entry.name: getattr(settings, entry.name) for entry in settings.entries()
-                if entry.is_recorded or entry.name in splitting
+                if entry.is_recorded
                 or entry in shaping and entry.name not in record_format.AT_TOP and not entry.is_path}
     if "num_replicas" in recorded:
         group = replica_group.current()

@@ -250,17 +250,17 @@ TRAINING = section("Training", MACHINE, [
             "Number of micro-batches of a training step. With more micro-batches, a step needs less memory, "
             "and its result is the same. 0: the command finds by simulation the smallest number with which a "
             "step fits into memory. The default is 1. With --tokens_per_micro_batch, the default is the "
-            "number of micro-batches that this token limit requires.", least=0),
+            "number of micro-batches that this token limit requires.", least=0, is_recorded=True),
     Choice("recompute", "none", [*step_config.RECOMPUTE, "auto"],
            "Gradient checkpointing: which activations are computed again in the backward pass instead of "
            "being kept in memory. none: no activations. attention: the attention scores and probabilities. "
            "Their size grows with the square of the sequence length, so this mode helps most with long "
            "sequences. It costs little time. layers: all activations except the input of each layer. With "
            "this mode, a step takes a third more time than with --recompute=none. auto: the fastest mode "
-           "that fits into memory, found by simulation."),
+           "that fits into memory, found by simulation.", is_recorded=True),
     Integer("recompute_segment", 1,
             "With --recompute=layers: number of consecutive layers in a segment. Only the input of each "
-            "segment is kept in memory.", least=1, advanced="memory and speed"),
+            "segment is kept in memory.", least=1, advanced="memory and speed", is_recorded=True),
     MACHINE,
     Number("memory_limit_gb", None,
            "With --gradient_accumulation_steps=0 or --recompute=auto: memory that a training step may use, "
@@ -271,7 +271,7 @@ TRAINING = section("Training", MACHINE, [
            "Use C++ kernels for the elementwise ops of a training step. The kernels are compiled once for "
            "this machine's CPU. TensorFlow's ops are used instead in three cases: no C++ compiler is found, "
            "the machine has a GPU, or a layer computes in fp16. The default is true on a CPU for models with "
-           "a hidden size of at least 256, otherwise false.", advanced="memory and speed"),
+           "a hidden size of at least 256, otherwise false.", advanced="memory and speed", is_recorded=True),
     Switch("use_xla", False,
            "For training on GPUs: XLA compiles the computations between the matrix products. Each new batch "
            "shape is compiled once, which takes some seconds. To have fewer shapes, batches are trimmed to a "
@@ -320,7 +320,8 @@ TRIMMING = section("Memory and speed", SPEED, [
             "Maximum number of tokens in a micro-batch, including padding. So a micro-batch contains either "
             "few long examples or many short ones. In training, this flag needs --trim_padding=true, and it "
             "determines the number of micro-batches of a step (--gradient_accumulation_steps). 0: all "
-            "micro-batches have the same number of examples.", least=0, advanced="memory and speed"),
+            "micro-batches have the same number of examples.", least=0, advanced="memory and speed",
+            is_recorded=True),
 ])
 
 CSV_SAFE = Switch("csv_safe", False,
@@ -352,7 +353,7 @@ REPLICAS = section("Several GPUs and machines", SPEED, [
             "number of GPUs. The micro-batches of a training step are divided among the processes. Except "
             "for rounding, the result of the step does not depend on the number of processes. With "
             "TF_CONFIG, several machines share the work; see docs/howto/cluster.md.",
-            least=0, most=MAX_WORKERS),
+            least=0, most=MAX_WORKERS, is_recorded=True),
     Number("replica_timeout", 60.0,
            "If a replica was killed, was stopped or lost its connection, all replicas end after this number "
            "of seconds.", above=0, advanced="replicas"),

@@ -43,7 +43,8 @@ WEIGHTS = {"max_seq_length", "train_batch_size", "learning_rate", "optimizer", "
            "precision", "gradient_accumulation_steps", "trim_padding", "use_xla", "freeze_layers",
            "freeze_embeddings", "reinit_layers", "layer_decay", "weight_decay", "clip_norm",
            "adam_bias_correction", "keep_best", "eval_every_steps", "early_stopping_evals",
-           "tokens_per_micro_batch", "gradient_dtype", "num_replicas", "tf32", "deterministic"}
+           "tokens_per_micro_batch", "gradient_dtype", "num_replicas", "tf32", "deterministic", "recompute",
+           "recompute_segment", "compile_kernels"}
 
 # Flags of some commands that change the data, the training or the answers. Their values are recorded, too.
 SETTINGS = {"class_weights", "crf", "delimiter", "dev_fraction", "doc_stride", "encoding", "header",
@@ -52,8 +53,6 @@ SETTINGS = {"class_weights", "crf", "delimiter", "dev_fraction", "doc_stride", "
             "n_best_size", "null_score_diff_threshold", "num_train_epochs", "num_train_steps",
             "num_warmup_steps", "protect_special_tokens", "skip_bad_lines", "tag_column", "text_column",
             "threshold", "token_column", "version_2_with_negative", "warmup_proportion", "xnli_language"}
-
-MICRO_BATCHES = {"gradient_accumulation_steps", "num_replicas", "tokens_per_micro_batch"}
 
 
 @promises.of("record")
@@ -67,8 +66,7 @@ def test_record(row, trained):
                                     if value is not None}}
     assert {name: value for name, value in given.items() if written.get(name) != value} == {}
     assert set(given) <= set(found["flags"])
-    # Without trimming, the division into micro-batches changes no mask and so no weight.
-    assert WEIGHTS - set(found["settings"]) <= (set() if found["settings"]["trim_padding"] else MICRO_BATCHES)
+    assert set(found["settings"]) >= WEIGHTS
     assert not SETTINGS & set(flags_of(row.script.removesuffix(".py"))) - set(found["settings"])
     assert found["train_data"]["fingerprint"] and found["code"] and found["versions"]["tensorflow"]
     assert isinstance(found["environment"]["gpus"], list)

@@ -99,9 +99,10 @@ def test_changed_settings_are_recorded_and_the_first_session_stays():
     assert ended.changed == decision.changed and ended.record is None
 
 
-def test_the_same_number_of_micro_batches_is_no_change():
+def test_each_division_into_micro_batches_is_a_change_because_sums_are_rounded_differently():
     before = changed(settings={"gradient_accumulation_steps": 2, "num_replicas": 1})
     now = changed(settings={"gradient_accumulation_steps": 1, "num_replicas": 2})
-    assert compare(before, now, 3, 8, do_train=True).changed == {}
-    more = changed(settings={"gradient_accumulation_steps": 2, "num_replicas": 2})
-    assert compare(before, more, 3, 8, do_train=True).changed == {"num_replicas": [1, 2]}
+    assert compare(before, now, 3, 8, do_train=True).changed == {
+        "gradient_accumulation_steps": [2, 1], "num_replicas": [1, 2]}
+    default = changed(settings={"gradient_accumulation_steps": None, "num_replicas": 2})
+    assert compare(now, default, 3, 8, do_train=True).changed == {}
