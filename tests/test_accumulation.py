@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from replica_threads import Replica
 import tensorflow.compat.v1 as tf
 
+from bertlib.data import input_pipeline, tfrecord_files
 from bertlib.estimator.step_config import StepConfig
 from bertlib.graph import graph_keys
 import optimization
@@ -40,10 +42,13 @@ def test_one_micro_batch_has_no_accumulator():
 
 
 @pytest.mark.usefixtures("graph")
-def test_a_checkpoint_leaves_out_python_objects_without_a_warning(caplog):
+def test_a_checkpoint_leaves_out_python_objects_without_a_warning(tmp_path, caplog):
     small(steps=2)
-    for name in (graph_keys.RECORD_READERS, graph_keys.ALL_REDUCE, graph_keys.SHARD):
-        tf.add_to_collection(name, object())
+    tf.add_to_collection(graph_keys.ALL_REDUCE, object())
+    records, fields = str(tmp_path / "records"), [input_pipeline.Field("id", "int64", ())]
+    tfrecord_files.write_records(records, fields, [{"id": 1}])
+    input_pipeline.record_examples(records, fields)
+    input_pipeline.shard_input(Replica(0, 2))
     exported = tf.train.export_meta_graph()
     assert "logged_scalars" in exported.collection_def and not caplog.messages
 

@@ -11,6 +11,7 @@ import collections
 from collections.abc import Callable
 import concurrent.futures
 import contextlib
+import dataclasses
 import functools
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.data import tfrecord_files
 from bertlib.data.batches import EXAMPLE_INDEX, LENGTH_STEP, Batch, restore_file_order  # noqa: F401  a public name
 from bertlib.data.example_encoding import Field  # noqa: F401  a public name of this module
-from bertlib.graph import collectives, graph_keys, randomness, tensorflow_internals
+from bertlib.graph import collectives, randomness, tensorflow_internals
 from bertlib.system import files
 
 # Number of files that are verified at the same time.
@@ -37,6 +38,12 @@ _SORTED_BATCHES = 64
 # Batches are read before they are needed, but fewer than 64 of them wait at the same time. So if the input
 # fails because of a bad record, this record is in one of the last 64 batches that were read.
 _SUSPECTED_BATCHES = 64
+
+# Names of collections of a graph: the `RecordFiles` of its input, and at most one `Shard`. They are tuples
+# for the reason in `graph_keys`.
+_RECORD_READERS, _SHARD = ("record_readers",), ("shard",)
+# Name of a collection that is not empty if the input of a training starts at the global step.
+_STARTS_AT_GLOBAL_STEP = "input_starts_at_global_step"
 
 # --- Reading ---------------------------------------------------------------------------------------------
 
@@ -187,7 +194,7 @@ def translate_record_errors(graph=None):
         yield
     # A UnicodeDecodeError occurs if TensorFlow's error message quotes bytes of a record that are not text.
     except (tf.errors.InvalidArgumentError, tf.errors.UnknownError, UnicodeDecodeError) as error:
-        for reader in graph.get_collection(graph_keys.RECORD_READERS):
+        for reader in graph.get_collection(_RECORD_READERS):
             problem = reader.find_bad_record()
             if problem:
                 raise ValueError(problem) from error
@@ -211,7 +218,7 @@ def batch_of_step(step, batch_size, num_examples, seed):
 def _index_dataset(num_examples, batch_size):
     """Returns an endless dataset with an element for each step of a training: an int64 vector with the
     indices of the examples in its effective batch."""
-    tf.add_to_collection(graph_keys.STARTS_AT_GLOBAL_STEP, 1)
+    tf.add_to_collection(_STARTS_AT_GLOBAL_STEP, 1)
     seed = randomness.graph_seed()
     global_step = tf.train.get_global_step()
     # The global step is read when the iterator is initialized. At this time, a checkpoint has already been
@@ -226,12 +233,41 @@ def _index_dataset(num_examples, batch_size):
     return tf.data.Dataset.range(start, tf.int64.max).map(indices)
 
 
+def starts_at_global_step():
+    """Returns whether the input of the current graph starts directly at the batch of the global step. If the
+    input starts at another batch, the training needs a hook that moves the input to the right batch."""
+    return bool(tf.get_collection(_STARTS_AT_GLOBAL_STEP))
+
+
+@dataclasses.dataclass
+class Shard:
+    """This replica's part of the batches of an evaluation or a prediction: those whose number modulo `count`
+    is `index`.
+
+    Attributes:
+      index, count: number of this replica from 0, and number of replicas.
+      is_used: whether the input yields only this part. It does not if other code than this module makes the
+        input.
+    """
+
+    index: int
+    count: int
+    is_used: bool = False
+
+
+def shard_input(group):
+    """Makes each `evaluation_dataset` of the current graph yield only this replica's `Shard`, which is
+    returned. `group` is the `replica_group.Group`."""
+    shard = Shard(group.index, group.count)
+    tf.add_to_collection(_SHARD, shard)
+    return shard
+
+
 def _shard(dataset):
-    """Returns this replica's shard of a dataset: with R replicas, every R-th batch. Returns the dataset
-    unchanged if the collection `graph_keys.SHARD` of the graph is empty."""
-    for index, count in tf.get_collection(graph_keys.SHARD):
-        tf.add_to_collection(graph_keys.SHARDED_INPUT, 1)
-        dataset = dataset.shard(count, index)
+    """Returns this replica's shard of a dataset; the whole dataset without `shard_input`."""
+    for shard in tf.get_collection(_SHARD):
+        shard.is_used = True
+        dataset = dataset.shard(shard.count, shard.index)
     return dataset
 
 
@@ -481,7 +517,7 @@ def record_examples(path, fields, trimmed_fields=(), position_fields=()):
     """Returns the `Examples` of TFRecord files; see `record_dataset` and `RecordFiles`."""
     records = RecordFiles([path] if isinstance(path, str) else path, fields,
                           next(iter(trimmed_fields), None), position_fields)
-    tf.add_to_collection(graph_keys.RECORD_READERS, records)
+    tf.add_to_collection(_RECORD_READERS, records)
     features = {field.name: tf.FixedLenFeature(field.shape, tf.as_dtype(field.dtype)) for field in fields}
 
     def read(indices, names=None):

@@ -140,10 +140,9 @@ def _fetched_batches(builder, checkpoint, input_fn, mode, fetches, hooks, group,
     # graph. So the block `with graph.as_default()` ends before the first `yield`.
     graph = tf.Graph()
     with graph.as_default():
-        if group:
-            replica_sync.shard_input(group)
+        shard = input_pipeline.shard_input(group) if group else None
         spec, input_hooks = builder.build(lambda: builder.call_input_fn(input_fn, mode), mode)
-        sharded, tensors = replica_sync.is_sharded(), fetches(spec)
+        tensors = fetches(spec)
         spec_hooks = [*(hooks or []),
                       *(spec.evaluation_hooks if mode == ModeKeys.EVAL else spec.prediction_hooks)]
         # A hook could read any weight.
@@ -155,7 +154,8 @@ def _fetched_batches(builder, checkpoint, input_fn, mode, fetches, hooks, group,
             builder.config, [*input_hooks, *spec_hooks])
     with session:
         batches = itertools.islice(replica_sync.gather_batches(
-            group, session, tensors, builder.config.stop_request.check, sharded), steps)
+            group, session, tensors, builder.config.stop_request.check,
+            shard and shard.is_used), steps)
         while True:
             with input_pipeline.translate_record_errors(graph):
                 batch = next(batches, None)

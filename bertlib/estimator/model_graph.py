@@ -113,7 +113,7 @@ class Builder:
             randomness.set_micro_batch(all_reduce.effective_batch_index(index) if all_reduce else index)
         elif mode == ModeKeys.PREDICT:
             self._num_passes += 1
-            tf.add_to_collection(graph_keys.RANDOMNESS_PASS, self._num_passes)
+            randomness.set_pass(self._num_passes)
         # Iterators and queues stay on the CPU.
         with tf.device("/cpu:0"):
             features, labels, input_hooks = features_fn()

@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.estimator import session_hooks
-from bertlib.graph import collectives, graph_keys
+from bertlib.graph import collectives
 from bertlib.system import fingerprints, replica_group
 
 # Largest total size, in bytes, of the variables that one `session.run` reads or corrects. A separate run for
@@ -166,17 +166,6 @@ class _SaveListener(tf.train.CheckpointSaverListener):
 
 
 # --- Evaluation and prediction ---------------------------------------------------------------------------
-
-
-def shard_input(group):
-    """Makes the input of the current graph yield only this replica's shard of the batches. Has no effect on
-    the input of a training."""
-    tf.add_to_collection(graph_keys.SHARD, (group.index, group.count))
-
-
-def is_sharded():
-    """Returns whether the input of the current graph yields only this replica's shard."""
-    return bool(tf.get_collection(graph_keys.SHARDED_INPUT))
 
 
 def gather_batches(group, session, fetches, before_each, sharded):

@@ -32,12 +32,6 @@ Attributes:
 """
 
 
-def starts_at_global_step():
-    """Returns whether the input of the current graph starts directly at the batch of the global step. If the
-    input starts at another batch, the training needs a hook that moves the input to the right batch."""
-    return bool(tf.get_collection(graph_keys.STARTS_AT_GLOBAL_STEP))
-
-
 class TrainingSession:
     """Trains a model_fn in one graph and one session."""
 
@@ -110,7 +104,7 @@ class TrainingSession:
     def prepare_input(self):
         """Calls the input_fn, before the model is built; returns (features, labels, hooks)."""
         features, labels, hooks = self.builder.call_input_fn(self.input_fn, ModeKeys.TRAIN)
-        if not starts_at_global_step():
+        if not input_pipeline.starts_at_global_step():
             hooks = [*hooks, *self.make_position_hooks()]
         return features, labels, hooks
 

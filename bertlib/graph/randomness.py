@@ -25,8 +25,6 @@ import weakref
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.graph import graph_keys
-
 DEFAULT_SEED = 12345
 
 # The number by which TensorFlow's stateless ops identify the Philox algorithm.
@@ -38,6 +36,13 @@ _BOOLEANS_PER_BLOCK = 8
 # numbers. Each range has this number of blocks. A micro-batch never draws more blocks, so the ranges do not
 # overlap.
 _BLOCKS_BETWEEN_UNEQUAL_MICRO_BATCHES = 1 << 40
+# Names of collections of a graph; see `set_micro_batch`, `mark_unequal_micro_batches`, `set_pass`, `_step`
+# and `zero_when_run`.
+_MICRO_BATCH = "randomness_micro_batch"
+_UNEQUAL_MICRO_BATCHES = "randomness_unequal_micro_batches"
+_PASS = "randomness_pass"
+_FALLBACK_STEP = "randomness_fallback_step"
+_ZERO_WHEN_RUN = "zero_when_run"
 
 # {graph: {"<variable scope>/<kind>": number of sites of this kind in this scope}}. A site is a place in the
 # graph where random numbers are drawn, see `new_site`. The graphs are weak references, so that the memory of
@@ -126,8 +131,13 @@ def _record(recorded, outer_source, kind, make):
 def set_micro_batch(index):
     """Sets the index of the micro-batch that the current graph computes. `index` is an integer scalar tensor.
     The value of this tensor may differ between two calls of `session.run`."""
-    collection = tf.get_collection_ref(graph_keys.RANDOMNESS_MICRO_BATCH)
-    collection[:] = [tf.cast(index, tf.int64)]
+    tf.get_collection_ref(_MICRO_BATCH)[:] = [tf.cast(index, tf.int64)]
+
+
+def set_pass(number):
+    """Makes random numbers of the current graph independent of the global step, which does not change in a
+    graph that predicts. `number` is an int: how many such graphs the program has built."""
+    tf.add_to_collection(_PASS, number)
 
 
 def mark_unequal_micro_batches():
@@ -137,7 +147,7 @@ def mark_unequal_micro_batches():
     have different numbers of examples, or padding is removed. If padding is removed, each `packing.Packing`
     has a different number of rows.
     """
-    tf.get_collection_ref(graph_keys.RANDOMNESS_UNEQUAL_MICRO_BATCHES)[:] = [1]
+    tf.get_collection_ref(_UNEQUAL_MICRO_BATCHES)[:] = [1]
 
 
 def uniform(shape, site):
@@ -253,7 +263,7 @@ def _stream(shape, site, values_per_block):
     counter at which the draw starts, and TensorFlow's number for the Philox algorithm."""
     seed, step, micro_batch = _make_or_repeat("seed_step_and_micro_batch", _seed_and_position)
     low = tf.constant(0, tf.int64)
-    if micro_batch and tf.get_collection(graph_keys.RANDOMNESS_UNEQUAL_MICRO_BATCHES):
+    if micro_batch and tf.get_collection(_UNEQUAL_MICRO_BATCHES):
         low = micro_batch[0] * _BLOCKS_BETWEEN_UNEQUAL_MICRO_BATCHES
     elif micro_batch:
         values = tf.reduce_prod(tf.cast(shape, tf.int64))
@@ -276,7 +286,7 @@ def zero_when_run():
     constants, too. A session keeps its constants in memory, and these constants would need as much memory as
     the model.
     """
-    shared = [] if tf.executing_eagerly() else tf.get_collection_ref(graph_keys.ZERO_WHEN_RUN)
+    shared = [] if tf.executing_eagerly() else tf.get_collection_ref(_ZERO_WHEN_RUN)
     if not shared:
         shared.append(tf.random.uniform([], maxval=1, dtype=tf.int64, seed=0))
     return shared[0]
@@ -285,7 +295,7 @@ def zero_when_run():
 def _seed_and_position():
     """Returns (seed, step, list). The list contains the index of the micro-batch, or is empty if no index was
     set. Random numbers depend on these values and on their site (see `new_site`)."""
-    return graph_seed(), _step(), tf.get_collection(graph_keys.RANDOMNESS_MICRO_BATCH)
+    return graph_seed(), _step(), tf.get_collection(_MICRO_BATCH)
 
 
 def _step():
@@ -300,11 +310,11 @@ def _step():
         global_step = tf.train.get_global_step()
     except TypeError:  # the program's variable `global_step` is not an integer scalar
         global_step = None
-    passes = tf.get_collection(graph_keys.RANDOMNESS_PASS)
+    passes = tf.get_collection(_PASS)
     if global_step is not None and not passes:
         # Without tf.convert_to_tensor, tf.cast may return the variable instead of the variable's value.
         return tf.cast(tf.convert_to_tensor(global_step), tf.int64)
-    fallback = tf.get_collection_ref(graph_keys.RANDOMNESS_FALLBACK_STEP)
+    fallback = tf.get_collection_ref(_FALLBACK_STEP)
     if not fallback:
         # All later draws of the graph use this op, so it must not belong to one branch of a tf.cond or to a
         # tf.while_loop. The argument `None` places the op outside of them, and removes all control

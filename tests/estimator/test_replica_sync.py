@@ -58,11 +58,10 @@ def test_without_training_replicas_take_batches_in_turn(trimmed_fields):
 
     def numbers(replica):
         with tf.Graph().as_default():
-            if replica:
-                replica_sync.shard_input(replica)
+            shard = input_pipeline.shard_input(replica) if replica else None
             dataset = input_pipeline.evaluation_dataset(input_pipeline.array_examples(arrays), 2,
                                                         trimmed_fields=trimmed_fields)
-            assert replica_sync.is_sharded() == (replica is not None)
+            assert shard is None or shard.is_used
             return [batch["number"].tolist() for batch in read_batches(dataset)]
 
     alone = numbers(None)

@@ -8,9 +8,12 @@ import functools
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.graph import graph_keys, randomness
+from bertlib.graph import randomness
 from bertlib.graph.tensorflow_internals import control_flow_context
 from tf1._names import internals
+
+# Name of a collection of a graph; see `set_input_start`.
+_INPUT_START = "input_start"
 
 
 def dropout(x, keep_prob=None, noise_shape=None, seed=None, name=None, rate=None):
@@ -122,6 +125,11 @@ def _with_keyed_dropout(layer_class):
     layer_class.call = call
 
 
+def set_input_start(step):
+    """Tells `Dataset.shuffle` the global step at which the input of the current graph's training begins."""
+    tf.add_to_collection(_INPUT_START, step)
+
+
 def _with_keyed_shuffle(dataset_class):
     """Replaces the method `shuffle` of a Dataset class.
 
@@ -137,7 +145,7 @@ def _with_keyed_shuffle(dataset_class):
         graph = tf.get_default_graph()
         if seed is None and graph.seed is not None:
             site = randomness.new_site("shuffle")
-            start = max(graph.get_collection(graph_keys.INPUT_START), default=0)
+            start = max(graph.get_collection(_INPUT_START), default=0)
             seed = randomness.philox_key(graph.seed, f"{site}@{start}" if start else site) >> 1
         return original(self, buffer_size, seed, reshuffle_each_iteration, name)
 

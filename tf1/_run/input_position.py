@@ -26,7 +26,6 @@ from absl import logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files
-from bertlib.graph import graph_keys
 from bertlib.system.terminal import first_line
 
 _ITERATORS = ("IteratorV2", "Iterator", "OneShotIterator")
@@ -48,9 +47,14 @@ class InputPosition(tf.train.SessionRunHook):
       has_trained: whether a step was taken.
     """
 
-    def __init__(self, graph):
+    def __init__(self, graph, cardinality=None):
         """Finds the iterators of a graph. Create the object when the graph contains the input, but does not
-        contain the model yet."""
+        contain the model yet.
+
+        Args:
+          graph: the graph.
+          cardinality: see `script_training.Builder.input_cardinality`.
+        """
         handles = [op.outputs[0] for op in graph.get_operations()
                    if op.type in _ITERATORS and _consumers(op, "IteratorGetNext")]
         self._batches = [list(_consumers(handle.op, "IteratorGetNext")[0].outputs) for handle in handles]
@@ -64,7 +68,7 @@ class InputPosition(tf.train.SessionRunHook):
         with tf.name_scope("input_position"):
             # The pipeline that distributes batches to replicas has an unknown length. So the length of the
             # script's own dataset is used, if the input_fn returned a dataset.
-            self._cardinalities = graph.get_collection(graph_keys.INPUT_CARDINALITY) or [
+            self._cardinalities = [cardinality] if cardinality is not None else [
                 tf.raw_ops.DatasetCardinality(input_dataset=maker.inputs[0])
                 for handle in handles for maker in _consumers(handle.op, "MakeIterator")]
             self._path = tf.placeholder(tf.string, [])

@@ -19,10 +19,11 @@ from absl import logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_formats
+from bertlib.data import input_pipeline
 from bertlib.estimator import model_graph, replica_sync, training_session
 from bertlib.estimator.estimator_spec import ModeKeys
-from bertlib.graph import collectives, graph_keys
-from tf1._names import internals
+from bertlib.graph import collectives
+from tf1._names import internals, keyed_random
 from tf1._replicas import broadcast, scatter
 from tf1._replicas.horovod_mode import script_divides_work
 from tf1._run import input_position, step_order
@@ -33,7 +34,14 @@ _WRITING_HOOKS = (tf.train.CheckpointSaverHook, tf.train.ProfilerHook, tf.train.
 
 
 class Builder(model_graph.Builder):
-    """Calls the input_fn and the model_fn of a script."""
+    """Calls the input_fn and the model_fn of a script.
+
+    Attributes:
+      input_cardinality: int64 scalar tensor, the cardinality of the dataset that the input_fn of the training
+        returned; None if it returned tensors.
+    """
+
+    input_cardinality = None
 
     def __init__(self, model_fn, config, params, batch_sizes):
         """Creates a builder; see `model_graph.Builder`. params may be of any class."""
@@ -69,10 +77,11 @@ class Builder(model_graph.Builder):
 
     def tensors_of(self, result, mode):
         group = self.config.group
-        if mode == ModeKeys.TRAIN and isinstance(result, tf.compat.v2.data.Dataset):
-            tf.add_to_collection(graph_keys.INPUT_CARDINALITY, tf.data.experimental.cardinality(result))
+        if mode == ModeKeys.TRAIN:
+            self.input_cardinality = (tf.data.experimental.cardinality(result)
+                                      if isinstance(result, tf.compat.v2.data.Dataset) else None)
         if (mode != ModeKeys.TRAIN or not group or script_divides_work()
-                or training_session.starts_at_global_step()):
+                or input_pipeline.starts_at_global_step()):
             return super().tensors_of(result, mode)
         batches, hooks = super().tensors_of(scatter.scatter_batches(result, group), mode)
         return batches[group.index], hooks
@@ -130,11 +139,12 @@ class TrainingSession(training_session.TrainingSession):
         start = input_position.saved_start(self.checkpoint) if continues else None
         if start is None:
             start = checkpoint_formats.read_global_step(self.checkpoint)
-        tf.add_to_collection(graph_keys.INPUT_START, start)
+        keyed_random.set_input_start(start)
         return super().prepare_input()
 
     def make_position_hooks(self):
-        self._position = input_position.InputPosition(tf.get_default_graph())
+        self._position = input_position.InputPosition(tf.get_default_graph(),
+                                                      self.builder.input_cardinality)
         if self.group and not script_divides_work() and self.checkpoint is None:
             return [self._position, broadcast.BroadcastHook(self.group)]
         return [self._position]
