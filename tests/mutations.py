@@ -49,7 +49,7 @@ ROOMS = (
     "bertlib/data/*.py", "bertlib/tasks/**/*.py",  # readers, targets and answers; the driver
     "bertlib/system/replica_*.py", "bertlib/system/value_encoding.py", "bertlib/system/cluster.py",
     "bertlib/estimator/replica_sync.py",  # replicas
-    "bertlib/checkpoints/resume.py", "bertlib/checkpoints/metrics_history.py",
+    "bertlib/estimator/sessions.py", "bertlib/checkpoints/metrics_history.py",
     "bertlib/checkpoints/checkpoint_files.py",
     "bertlib/estimator/evaluation.py", "bertlib/estimator/training_session.py",
     "bertlib/estimator/session_hooks.py", "bertlib/estimator/estimator.py",

@@ -1,6 +1,6 @@
 """Finds, reads, writes and checks checkpoints of TensorFlow and of Hugging Face's BERT (safetensors).
 
-`create_init_fn` initializes a new training from a checkpoint. If a training resumes, the module `resume`
+`create_init_fn` initializes a new training from a checkpoint. If a training resumes, the module `sessions`
 restores the checkpoint of this training.
 
 The class `Checkpoint` has the same interface for both formats. It lists the published variable names and the

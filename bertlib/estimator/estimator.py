@@ -7,7 +7,7 @@ Scaffold, Saver, SessionRunHook). A `model_fn(features, labels, mode, params)` t
 `tf.estimator` runs unchanged. The arguments of `TPUEstimator` are accepted, but the model runs on CPU or GPU.
 Each call builds a fresh graph.
 
-In each call, the module `resume` restores the weights from a checkpoint in model_dir. If model_dir contains
+In each call, the module `sessions` restores the weights from a checkpoint in model_dir. If model_dir contains
 no checkpoint, the weights come from the `init_checkpoint` of the model_fn. Without an `init_checkpoint`, the
 weights are random.
 """

@@ -25,9 +25,9 @@ import random
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.checkpoints import checkpoint_formats, resume
+from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline
-from bertlib.estimator import estimator_spec, replica_sync, session_hooks
+from bertlib.estimator import estimator_spec, replica_sync, session_hooks, sessions
 from bertlib.estimator.estimator_spec import ModeKeys
 from bertlib.graph import tensorflow_internals
 from bertlib.system import stopping
@@ -146,11 +146,11 @@ def _fetched_batches(builder, checkpoint, input_fn, mode, fetches, hooks, group,
         spec_hooks = [*(hooks or []),
                       *(spec.evaluation_hooks if mode == ModeKeys.EVAL else spec.prediction_hooks)]
         # A hook could read any weight.
-        scaffold = None if spec_hooks else resume.create_inference_scaffold(spec, checkpoint, tensors)
+        scaffold = None if spec_hooks else sessions.create_inference_scaffold(spec, checkpoint, tensors)
         restored = None if scaffold else checkpoint
         # The session runs only in this process, even if this process is one of several replicas.
-        session = resume.open_session(
-            scaffold or resume.create_checked_scaffold(spec, checkpoint, builder.config), restored,
+        session = sessions.open_session(
+            scaffold or sessions.create_checked_scaffold(spec, checkpoint, builder.config), restored,
             builder.config, [*input_hooks, *spec_hooks])
     with session:
         batches = itertools.islice(replica_sync.gather_batches(
@@ -189,7 +189,7 @@ class SessionWeights:
         Args:
           variables: list of variables; None for all global variables.
         """
-        self._saver = resume.Saver(tf.global_variables() if variables is None else variables)
+        self._saver = sessions.Saver(tf.global_variables() if variables is None else variables)
 
     def save(self, session, directory, step):
         """Saves the values of the session's variables as the checkpoint of a step. Creates the directory if

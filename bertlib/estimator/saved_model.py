@@ -7,7 +7,8 @@ import time
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.checkpoints import checkpoint_files, resume
+from bertlib.checkpoints import checkpoint_files
+from bertlib.estimator import sessions
 from bertlib.estimator.estimator_spec import ModeKeys
 from bertlib.graph import tensorflow_internals
 from bertlib.system import files, locks
@@ -41,11 +42,11 @@ def write(builder, config, checkpoint, export_dir_base, serving_input_receiver_f
             receiver.receiver_tensors, outputs, receiver.receiver_tensors_alternatives)
         # The scaffold is not finalized, because this would also finalize the graph. The SavedModelBuilder
         # could then add no ops to the graph.
-        scaffold = resume.create_checked_scaffold(spec, checkpoint, config)
+        scaffold = sessions.create_checked_scaffold(spec, checkpoint, config)
         saver = scaffold.saver or tf.get_collection(tf.GraphKeys.SAVERS)[0]
         main_op = scaffold.local_init_op or tf.train.Scaffold.default_local_init_op()
         with tf.Session(graph=graph, config=config.session_config) as session:
-            with resume.translate_restore_errors(checkpoint):
+            with sessions.translate_restore_errors(checkpoint):
                 saver.restore(session, checkpoint_files.escape_prefix(checkpoint))
             with new_export_dir(export_dir_base) as (temporary_dir, final_dir):
                 writer = tf.saved_model.builder.SavedModelBuilder(temporary_dir)

@@ -12,9 +12,9 @@ import functools
 from absl import logging
 import tensorflow.compat.v1 as tf
 
-from bertlib.checkpoints import checkpoint_files, checkpoint_formats, resume
+from bertlib.checkpoints import checkpoint_files, checkpoint_formats
 from bertlib.data import input_pipeline
-from bertlib.estimator import session_hooks
+from bertlib.estimator import session_hooks, sessions
 from bertlib.estimator.estimator_spec import ModeKeys
 from bertlib.graph import collectives, graph_keys
 from bertlib.system import files, stopping
@@ -82,13 +82,13 @@ class TrainingSession:
         """Builds the graph, opens the session and runs the steps; see `run`."""
         with tf.Graph().as_default(), tf.device(collectives.replica_device(self.group) if self.group else ""):
             built = self.build_step()
-            scaffold = resume.create_checked_scaffold(built.spec, self.checkpoint, self.config)
+            scaffold = sessions.create_checked_scaffold(built.spec, self.checkpoint, self.config)
             vote = self.make_vote() if self.group else None
             hooks = self.make_hooks(built, scaffold, [vote.listener] if vote else [])
             if self.config.is_chief:
                 checkpoint_files.remove_leftovers(self.config.model_dir)
             with (input_pipeline.translate_record_errors(), self.config.stop_request.being_awaited(),
-                  resume.open_session(scaffold, self.checkpoint, self.config, hooks, is_training=True,
+                  sessions.open_session(scaffold, self.checkpoint, self.config, hooks, is_training=True,
                                       group=self.group) as session,
                   vote.reporting_errors() if vote else contextlib.nullcontext()):
                 if self.group:

@@ -17,12 +17,13 @@ GRADIENT_ACCUMULATION = ("gradient_accumulation",)
 # step. Added by `optimization.LossScale`, read by `session_hooks.ProgressHook`.
 CONSECUTIVE_SKIPPED_STEPS = "consecutive_skipped_steps"
 # The variables that a checkpoint may lack. If a training resumes from a checkpoint without these variables,
-# the training initializes them. Added by `optimization.LossScale`, read by `resume`.
+# the training initializes them. Added by `optimization.LossScale`, read by `sessions`.
 OPTIONAL_IN_CHECKPOINT = "optional_in_checkpoint"
 # In a training, an integer variable with the same name: the index of the next micro-batch. Added by
 # `model_graph.Builder`, read by `optimization`, which counts it up.
 MICRO_BATCH_INDEX = "micro_batch_index"
-# The local variables with prepared weights. Added by `inference_kernels.InferenceKernels`, read by `resume`.
+# The local variables with prepared weights. Added by `inference_kernels.InferenceKernels`, read by
+# `sessions`.
 PREPARED_WEIGHTS = ("prepared_weights",)
 # At most one `collectives.AllReduce`, which sums the gradients of all replicas. Added by `training_session`
 # (or, for sessions of a script, by `tf1`), read by `collectives.current_all_reduce`.

@@ -19,7 +19,7 @@ class InferenceKernels:
       uses_one_dnn: whether to use prepared weights. If TensorFlow has oneDNN's ops, these ops are used, too.
         Prepared weights are copies of the weights that are cast and concatenated only once. Local variables
         contain these copies. So a session must first initialize or restore the weights, and then initialize
-        the local variables; or `resume.load_read_weights` does both. In the first run of a session, oneDNN
+        the local variables; or `sessions.load_read_weights` does both. In the first run of a session, oneDNN
         changes the memory layout of the prepared weights. After that, changes of the original weights have
         no effect.
     """

@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.checkpoints import resume
 from bertlib.data import example_encoding, input_pipeline
 from bertlib.data.batches import EXAMPLE_INDEX
-from bertlib.estimator import estimator
+from bertlib.estimator import estimator, sessions
 from bertlib.estimator.step_config import StepConfig
 from bertlib.graph import collectives
 import modeling
@@ -157,7 +156,7 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
         num_micro_batches = (step_config.gradient_accumulation_steps * collectives.num_replicas()
                              if is_training else 1)
         outputs = head.build(bert_config, encoder, features, mode, num_micro_batches)
-        scaffold = resume.create_init_checkpoint_scaffold(init_checkpoint)
+        scaffold = sessions.create_init_checkpoint_scaffold(init_checkpoint)
         if is_training:
             weight = features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)
             loss = outputs.loss if outputs.is_divided_by_total else outputs.loss * weight

@@ -4,9 +4,10 @@ import contextlib
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.checkpoints import checkpoint_formats, resume
+from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import batches
 from bertlib.data.example_encoding import ENCODER_INPUTS
+from bertlib.estimator import sessions
 from bertlib.estimator.estimator_spec import ModeKeys
 from bertlib.estimator.step_config import StepConfig
 from bertlib.tasks import head as task_head
@@ -98,7 +99,7 @@ class LoadedModel:
             self.inputs = tuple(self._feeds)
             self._outputs = build(head, bert_config, self._feeds, step_config or StepConfig())
             self._session = tf.Session(graph=graph)
-            resume.load_read_weights(self._session, weights, tf.trainable_variables(), self._outputs)
+            sessions.load_read_weights(self._session, weights, tf.trainable_variables(), self._outputs)
             self._session.run(tf.tables_initializer())
             graph.finalize()
 

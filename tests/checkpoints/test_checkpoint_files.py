@@ -11,7 +11,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.checkpoints import checkpoint_files, checkpoint_formats, resume
+from bertlib.checkpoints import checkpoint_files, checkpoint_formats
+from bertlib.estimator import sessions
 
 ODD = "a[1] \\ b*?"  # matches none of TensorFlow's globs but those of other directories, such as "a1 \\ bc?"
 VALUES = np.arange(6, dtype=np.float32)
@@ -88,7 +89,7 @@ def test_old_checkpoints_are_pruned_in_the_own_directory_alone(tmp_path, session
     before = sorted(os.listdir(tmp_path / "run1"))
     tf.get_variable("weights", initializer=tf.constant(VALUES))
     session.run(tf.global_variables_initializer())
-    saver = resume.Saver(max_to_keep=2, sharded=True)
+    saver = sessions.Saver(max_to_keep=2, sharded=True)
     for step in (1, 2, 3):
         saver.save(session, str(tmp_path / "run*" / "model.ckpt"), step)
     assert sorted(os.listdir(tmp_path / "run1")) == before

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from bertlib.checkpoints import resume
 from bertlib.checkpoints.checkpoint_formats import Checkpoint
+from bertlib.estimator import sessions
 from bertlib.estimator.estimator_spec import EstimatorSpec, ModeKeys
 from bertlib.graph.inference_kernels import InferenceKernels
 
@@ -46,7 +46,7 @@ def ask_existence():
 def test_a_loaded_model_lacks_them(session):
     outputs = build()
     exists = ask_existence()
-    resume.load_read_weights(session, open_checkpoint(), tf.trainable_variables(), outputs)
+    sessions.load_read_weights(session, open_checkpoint(), tf.trainable_variables(), outputs)
     check(session, outputs, exists)
 
 
@@ -59,10 +59,10 @@ def test_a_session_of_an_evaluation_lacks_them(graph, is_trained):
     # Only a checkpoint of the run contains its step, and all its weights.
     new = None if is_trained else tf.get_variable("new", initializer=5.0)
     trained = open_checkpoint(global_step=np.int64(7)) if is_trained else None
-    start = None if is_trained else resume.create_init_checkpoint_scaffold(open_checkpoint())
+    start = None if is_trained else sessions.create_init_checkpoint_scaffold(open_checkpoint())
     spec = EstimatorSpec(ModeKeys.PREDICT, predictions={"all": outputs}, scaffold=start)
     others = [step, counter] if is_trained else [step, counter, new]
-    scaffold = resume.create_inference_scaffold(spec, trained, [outputs, *others])
+    scaffold = sessions.create_inference_scaffold(spec, trained, [outputs, *others])
     with tf.train.SingularMonitoredSession(scaffold=scaffold) as session:
         check(session, outputs, exists)
         assert session.run(others) == ([7, 3] if is_trained else [0, 3, 5])

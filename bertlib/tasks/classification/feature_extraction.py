@@ -15,9 +15,8 @@ import zipfile
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.checkpoints import resume
 from bertlib.data import corpus, input_pipeline, tables, tfrecord_files
-from bertlib.estimator import estimator
+from bertlib.estimator import estimator, sessions
 from bertlib.system import files, shared_work
 from bertlib.tasks import head
 from bertlib.tasks.text_windows import make_sequences, make_windows
@@ -346,7 +345,7 @@ def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_o
         model = modeling.BertModel(bert_config, False, features["input_ids"], mask,
                                    features["input_type_ids"], use_one_hot_embeddings,
                                    step_config=step_config)
-        scaffold = resume.create_init_checkpoint_scaffold(init_checkpoint) or resume.Scaffold()
+        scaffold = sessions.create_init_checkpoint_scaffold(init_checkpoint) or sessions.Scaffold()
         layers = model.get_all_encoder_layers()
         predictions = {f"layer_output_{index}": pool(layers[layer], mask, pooling)
                        for index, layer in enumerate(layer_indexes)}

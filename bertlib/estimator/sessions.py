@@ -1,5 +1,4 @@
-"""Opens sessions for training, evaluation and prediction, and restores a checkpoint of the run in each
-session.
+"""Opens the sessions of trainings, evaluations and predictions, and restores their weights from a checkpoint.
 
 The module `checkpoint_formats` finds the newest checkpoint of a directory, and loads the initial weights of a
 new training. The input and the random numbers are functions of the step, so their state is not saved.
@@ -82,18 +81,18 @@ def create_checked_scaffold(spec, checkpoint, config):
     has_saver = tf.get_collection(tf.GraphKeys.SAVERS)
     scaffold = spec.scaffold or (tf.train.Scaffold() if has_saver else Scaffold())
     if scaffold.saver is None and not has_saver:
-        saved = tf.global_variables() + tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS)
+        saveables = tf.global_variables() + tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS)
         saver = Saver(
-            saved, sharded=True, max_to_keep=config.keep_checkpoint_max,
+            saveables, sharded=True, max_to_keep=config.keep_checkpoint_max,
             keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours, allow_empty=True,
             save_relative_paths=True)
         # The scaffold and the hooks of users take the saver from this collection.
         tf.add_to_collection(tf.GraphKeys.SAVERS, saver)
         if checkpoint:
-            found = _open_checked(checkpoint)
-            absent = [variable for variable in tf.global_variables() if variable.op.name not in found.shapes]
-            if absent:
-                _restore_without(saver, saved, absent)
+            shapes = _open_checked(checkpoint).shapes
+            new_variables = [variable for variable in tf.global_variables() if variable.op.name not in shapes]
+            if new_variables:
+                _restore_without(saver, saveables, new_variables)
     return scaffold
 
 
@@ -110,17 +109,17 @@ def _open_checked(path):
     return checkpoint
 
 
-def _restore_without(saver, saved, absent):
-    """Changes a saver so that it initializes the variables in `absent` and restores all other variables.
+def _restore_without(saver, saveables, new_variables):
+    """Changes a saver so that it initializes the variables that the checkpoint lacks, and restores the rest.
 
     Args:
       saver: a tf.train.Saver.
-      saved: list of the variables and saveable objects that the saver saves.
-      absent: list of the elements of `saved` that the checkpoint lacks.
+      saveables: list of the variables and saveable objects that the saver saves.
+      new_variables: list of the elements of `saveables` that the checkpoint lacks.
     """
-    initialize = tf.variables_initializer(absent)
+    initialize = tf.variables_initializer(new_variables)
     saver_of_others = tf.train.Saver(
-        [item for item in saved if not any(item is variable for variable in absent)])
+        [item for item in saveables if not any(item is variable for variable in new_variables)])
 
     def restore(session, path):
         session.run(initialize)
@@ -143,26 +142,27 @@ def create_inference_scaffold(spec, checkpoint, outputs):
     Raises:
       ValueError: see `create_checked_scaffold`.
     """
-    prepared = tf.get_collection(graph_keys.PREPARED_WEIGHTS)
-    start = getattr(spec.scaffold, "init_checkpoint", None)
-    if (not prepared or not (checkpoint or start) or type(spec.scaffold) not in (Scaffold, type(None))
+    prepared_weights = tf.get_collection(graph_keys.PREPARED_WEIGHTS)
+    init_checkpoint = getattr(spec.scaffold, "init_checkpoint", None)
+    if (not prepared_weights or not (checkpoint or init_checkpoint)
+            or type(spec.scaffold) not in (Scaffold, type(None))
             or tf.get_collection(tf.GraphKeys.SAVERS) or tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS)):
         return None
-    source = _open_checked(checkpoint) if checkpoint else start
-    loaded = [variable for variable in (tf.global_variables() if checkpoint else tf.trainable_variables())
-              if variable.op.name in source.shapes]
+    source = _open_checked(checkpoint) if checkpoint else init_checkpoint
+    variables = [variable for variable in (tf.global_variables() if checkpoint else tf.trainable_variables())
+                 if variable.op.name in source.shapes]
 
     def init_fn(scaffold, session):
-        load_read_weights(session, source, loaded, outputs)
+        load_read_weights(session, source, variables, outputs)
         if not checkpoint:
             checkpoint_formats.log_starting_weights(source, tf.trainable_variables())
 
-    names = {variable.op.name for variable in loaded + prepared}
-    random, others = ([variable for variable in variables if variable.op.name not in names]
-                      for variables in (tf.global_variables(), tf.local_variables()))
-    return Scaffold(init_fn, saver=tf.train.Saver([], allow_empty=True),
-                    init_op=tf.variables_initializer(random),
-                    local_init_op=tf.group(tf.variables_initializer(others), tf.tables_initializer()))
+    names = {variable.op.name for variable in variables + prepared_weights}
+    initialize_global, initialize_local = (
+        tf.variables_initializer([variable for variable in collection if variable.op.name not in names])
+        for collection in (tf.global_variables(), tf.local_variables()))
+    return Scaffold(init_fn, saver=tf.train.Saver([], allow_empty=True), init_op=initialize_global,
+                    local_init_op=tf.group(initialize_local, tf.tables_initializer()))
 
 
 def load_read_weights(session, checkpoint, variables, outputs):
@@ -179,9 +179,9 @@ def load_read_weights(session, checkpoint, variables, outputs):
       variables: list of global variables.
       outputs: tensors and ops, in any nested structure.
     """
-    read = inference_kernels.find_weight_reads(getattr(output, "op", output)
-                                               for output in tf.nest.flatten(outputs))
-    unread = {variable.op.name for variable in tf.trainable_variables()} - set(read)
+    reads = inference_kernels.find_weight_reads(getattr(output, "op", output)
+                                                for output in tf.nest.flatten(outputs))
+    unread_names = {variable.op.name for variable in tf.trainable_variables()} - set(reads)
     for group in checkpoint_formats.groups_by_size(tf.get_collection(graph_keys.PREPARED_WEIGHTS)):
         initializers = [variable.initializer for variable in group]
         session.run(initializers, {
@@ -189,7 +189,7 @@ def load_read_weights(session, checkpoint, variables, outputs):
             for name, tensors in inference_kernels.find_weight_reads(initializers).items()
             if name in checkpoint.shapes for tensor in tensors})
     checkpoint_formats.load_variables(
-        session, checkpoint, [variable for variable in variables if variable.op.name not in unread])
+        session, checkpoint, [variable for variable in variables if variable.op.name not in unread_names])
 
 
 def open_session(scaffold, checkpoint, config, hooks, is_training=False, group=None):
@@ -215,7 +215,7 @@ def open_session(scaffold, checkpoint, config, hooks, is_training=False, group=N
     with translate_restore_errors(checkpoint):
         # TensorFlow restores the checkpoint here. If there is a checkpoint, TensorFlow does not call the
         # scaffold's init_fn, so --init_checkpoint has no effect.
-        opened = tf.train.SingularMonitoredSession(
+        session = tf.train.SingularMonitoredSession(
             hooks, scaffold, master=collectives.session_target(group, session_config) if group else "",
             config=session_config,
             checkpoint_filename_with_path=checkpoint and checkpoint_files.escape_prefix(checkpoint))
@@ -227,7 +227,7 @@ def open_session(scaffold, checkpoint, config, hooks, is_training=False, group=N
             [(path, tf.gfile.Stat(f"{path}.index").mtime_nsec / 1e9)  # the time of saving in seconds
              for path in checkpoint_formats.all_checkpoints(directory)
              if os.path.dirname(path) == directory])
-    return opened
+    return session
 
 
 @contextlib.contextmanager
