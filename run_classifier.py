@@ -22,6 +22,7 @@ from absl import flags
 import numpy as np
 
 from bertlib.data import example_encoding, input_pipeline
+from bertlib.estimator import input_functions
 from bertlib.tasks import driver
 from bertlib.tasks.classification import classification_flags, classification_task, task_module
 from bertlib.tasks.classification.classification_head import (  # noqa: F401  public names of this script
@@ -70,7 +71,7 @@ def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remain
         `input_pipeline.record_dataset`.
       target: see `classifier_features.feature_fields`.
     """
-    return input_pipeline.input_fn_builder(
+    return input_functions.input_fn_builder(
         input_file, feature_fields(seq_length, target), is_training, drop_remainder,
         example_encoding.SEQUENCES if trim_padding else ())
 
@@ -91,7 +92,7 @@ def input_fn_builder(features, seq_length, is_training, drop_remainder):
     def input_fn(params):
         examples = input_pipeline.array_examples(arrays)
         if is_training:
-            return input_pipeline.training_dataset(examples, input_pipeline.training_batch(params))
+            return input_pipeline.training_dataset(examples, input_functions.training_batch(params))
         return input_pipeline.evaluation_dataset(examples, params["batch_size"], drop_remainder)
     return input_fn
 

@@ -510,7 +510,7 @@ def _trim_and_prefetch(dataset, trimmed_fields, length_step):
     return dataset.prefetch(4).with_options(options)
 
 
-# --- The examples of a dataset, and input functions ------------------------------------------------------
+# --- The examples of a dataset ---------------------------------------------------------------------------
 
 
 def record_examples(path, fields, trimmed_fields=(), position_fields=()):
@@ -579,41 +579,6 @@ def record_dataset(path, fields, batch, drop_remainder=False, batch_totals=(), n
     if isinstance(batch, Batch):
         return training_dataset(examples, batch, batch_totals, trimmed_fields, num_threads)
     return evaluation_dataset(examples, batch, drop_remainder, trimmed_fields, num_threads)
-
-
-def training_batch(params, config=None):
-    """Returns the `Batch` of a training step, from the arguments that an Estimator passes to an input_fn.
-
-    Args:
-      params: used if there is no `StepConfig`, as in other people's programs. params["batch_size"] is the
-        number of examples in a micro-batch, and params["gradient_accumulation_steps"] is the number of
-        micro-batches of a replica.
-      config: a `RunConfig`, or None. Its `StepConfig` contains the batch.
-    """
-    if config is not None and config.step_config:
-        return config.step_config.batch
-    steps, replicas = params.get("gradient_accumulation_steps", 1), collectives.num_replicas()
-    return Batch(params["batch_size"] * steps * replicas, steps, replicas)
-
-
-def input_fn_builder(input_files, fields, is_training, drop_remainder, trimmed_fields=(), batch_totals=(),
-                     num_threads=None, position_fields=()):
-    """Returns an input_fn that reads TFRecord files: the `training_dataset` of the `training_batch`, or an
-    `evaluation_dataset` with batches of params["batch_size"] examples.
-
-    Args:
-      input_files: the file, or a list of files, which are read like one file.
-      is_training: whether the dataset is that of a training.
-      fields, drop_remainder, trimmed_fields, batch_totals, num_threads, position_fields: see
-        `record_dataset`.
-    """
-    def input_fn(params, config=None):
-        examples = record_examples(input_files, fields, trimmed_fields, position_fields)
-        if is_training:
-            return training_dataset(examples, training_batch(params, config), batch_totals, trimmed_fields,
-                                    num_threads)
-        return evaluation_dataset(examples, params["batch_size"], drop_remainder, trimmed_fields, num_threads)
-    return input_fn
 
 
 def placeholders(fields, batch_size, batch_totals=()):

@@ -1,6 +1,7 @@
 """Trains, evaluates and exports the model of a `model_fn`, and predicts with it.
 
-- What does a program call? `estimator`, with a `run_config`; a model_fn returns an `estimator_spec`
+- What does a program call? `estimator`, with a `run_config`; a model_fn returns an `estimator_spec`,
+  and `input_functions` read records.
 - How does a training run? `model_graph` builds the graph, `sessions` restores the weights and opens the
   session, and `training_session` runs its steps, with `session_hooks` (loss, checkpoints, log),
   `replica_sync` and `profiling`.

@@ -5,9 +5,9 @@ import warnings
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.data.batches import Batch
 from bertlib.estimator import session_hooks
 from bertlib.estimator.estimator_spec import EstimatorSpec, ModeKeys
+from bertlib.estimator.step_config import StepConfig
 from bertlib.graph import collectives, graph_keys, randomness, tensorflow_internals
 
 # XLA must not compile these random ops: from the same random bits, XLA would compute different floats than
@@ -56,8 +56,8 @@ class Builder:
         if size is None:
             return None
         if step_config is None:
-            return Batch(size, self.config.gradient_accumulation_steps,
-                         self.replicas_sharing_a_batch).check()
+            step_config = StepConfig(size, self.config.gradient_accumulation_steps,
+                                     self.replicas_sharing_a_batch)
         if step_config.train_batch_size != size:
             raise ValueError(f"train_batch_size is {size}, but the StepConfig of the RunConfig says "
                              f"{step_config.train_batch_size}. Pass the same number.")

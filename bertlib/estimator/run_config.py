@@ -6,7 +6,22 @@ import os
 
 import tensorflow.compat.v1 as tf
 
+from bertlib.estimator.step_config import StepConfig
 from bertlib.system import replica_group, stopping
+
+
+def step_config_of(params, config):
+    """Returns the `StepConfig` of a training, from the arguments that an Estimator passes to a model_fn.
+
+    Args:
+      params: used if `config` has no `StepConfig`, as in other people's programs. The entry
+        "gradient_accumulation_steps" is the number of micro-batches of a replica. All other attributes of the
+        result then have default values.
+      config: a `RunConfig`, or None.
+    """
+    if config is not None and config.step_config:
+        return config.step_config
+    return StepConfig(gradient_accumulation_steps=params.get("gradient_accumulation_steps", 1))
 
 
 class RunConfig:
@@ -31,9 +46,10 @@ class RunConfig:
           keep_checkpoint_max: number of checkpoints to keep; None or 0 for all.
           keep_checkpoint_every_n_hours: number n. One more checkpoint is kept for every n hours of training.
           log_step_count_steps: number of steps between log lines; None or 0 for no lines.
-          gradient_accumulation_steps: number of micro-batches that each replica computes in a training step.
-            The model_fn gets this number in its params and passes it to `optimization.create_optimizer`.
-          step_config: a `StepConfig`. Its number of micro-batches overrides the argument
+          gradient_accumulation_steps: for programs without a `step_config`, the number of micro-batches that
+            each replica computes in a training step. The model_fn gets this number in its params and passes
+            it to `optimization.create_optimizer`.
+          step_config: a `StepConfig`. Its number of micro-batches is then also the attribute
             gradient_accumulation_steps. If the micro-batches differ in their numbers of examples, the
             input_fn cuts the training batch into micro-batches, and params["batch_size"] is the size of the
             whole training batch.

@@ -11,7 +11,7 @@ import os
 
 from absl import logging
 
-from bertlib.data import input_pipeline
+from bertlib.estimator import input_functions
 from bertlib.runs import checks, record_content, run_record, training_evaluations
 from bertlib.system import files, replica_group
 from bertlib.tasks import estimator_setup, model_checks, split_data, starting_weights, training_plan
@@ -226,7 +226,7 @@ class _Phases:
         """Returns the input_fn that reads the features of a split."""
         settings, task, is_training = self._settings, self._task, split == "train"
         trims_padding = task.trims_padding(is_training)
-        return input_pipeline.input_fn_builder(
+        return input_functions.input_fn_builder(
             self._features_path(split) or task.feature_paths(split),
             task.fields(settings.max_seq_length, split), is_training,
             drop_remainder=is_training, trimmed_fields=task.sequences if trims_padding else (),

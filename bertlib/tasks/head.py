@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.data import example_encoding, input_pipeline
 from bertlib.data.batches import EXAMPLE_INDEX
 from bertlib.estimator import estimator, sessions
-from bertlib.estimator.step_config import StepConfig
+from bertlib.estimator.run_config import step_config_of
 from bertlib.graph import collectives
 import modeling
 import optimization
@@ -148,8 +148,7 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
             known = ", ".join(map(repr, head.modes))
             raise ValueError(f"The mode is {mode!r}, but this model has only the modes {known}.")
         is_training = mode == estimator.ModeKeys.TRAIN
-        step_config = config and config.step_config or StepConfig(
-            gradient_accumulation_steps=params.get("gradient_accumulation_steps", 1))
+        step_config = step_config_of(params, config)
         inputs = encoder_inputs(features)
         encoder = build_encoder(is_training, *inputs, step_config=step_config,
                                 first_token_only=head.first_token_only)

@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.data import example_encoding, input_pipeline, tfrecord_files
 from bertlib.data.batches import EXAMPLE_INDEX, Batch, restore_file_order
 from bertlib.data.input_pipeline import Field
-from bertlib.estimator import estimator, run_config
+from bertlib.estimator import estimator, input_functions, run_config
 from bertlib.estimator.step_config import StepConfig
 
 pytestmark = pytest.mark.usefixtures("graph")
@@ -339,10 +339,10 @@ def test_an_example_of_padding_alone_keeps_a_position():
 def test_the_batch_is_that_of_the_step_or_of_other_programs_params(graph):
     step = StepConfig(train_batch_size=24, gradient_accumulation_steps=2, num_replicas=3)
     config = run_config.RunConfig(step_config=step)
-    assert input_pipeline.training_batch({"batch_size": 7}, config) == step.batch == Batch(24, 2, 3)
+    assert input_functions.training_batch({"batch_size": 7}, config) == step.batch == Batch(24, 2, 3)
     for given in (None, run_config.RunConfig()):
         params = {"batch_size": 8, "gradient_accumulation_steps": 2}
-        assert input_pipeline.training_batch(params, given) == Batch(16, 2)
+        assert input_functions.training_batch(params, given) == Batch(16, 2)
 
 
 def test_an_estimator_refuses_another_batch_than_that_of_its_step(tmp_path):

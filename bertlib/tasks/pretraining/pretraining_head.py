@@ -3,7 +3,7 @@
 import tensorflow.compat.v1 as tf
 
 from bertlib.data import example_encoding, input_pipeline
-from bertlib.estimator import estimator
+from bertlib.estimator import estimator, input_functions
 from bertlib.tasks import head
 from bertlib.tasks.pretraining import pretraining_data
 import modeling
@@ -284,7 +284,7 @@ def input_fn_builder(input_files, max_seq_length, max_predictions_per_seq, is_tr
     """
     fields = pretraining_data.feature_fields(max_seq_length, max_predictions_per_seq, vocab_size,
                                              type_vocab_size)
-    return input_pipeline.input_fn_builder(
+    return input_functions.input_fn_builder(
         list(input_files), fields, is_training, drop_remainder=is_training,
         trimmed_fields=example_encoding.SEQUENCES if trim_padding else (),
         batch_totals=BATCH_TOTALS if is_training else (), num_threads=num_cpu_threads,

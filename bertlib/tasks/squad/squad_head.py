@@ -2,8 +2,8 @@
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.data import example_encoding, input_pipeline
-from bertlib.estimator import estimator
+from bertlib.data import example_encoding
+from bertlib.estimator import estimator, input_functions
 from bertlib.tasks import head
 from bertlib.tasks.squad.squad_data import feature_fields
 import modeling
@@ -83,6 +83,6 @@ def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_step
 def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim_padding=False):
     """Returns an input_fn that reads a TFRecord file of `FeatureWriter`. For the arguments, see
     `run_classifier.file_based_input_fn_builder`."""
-    return input_pipeline.input_fn_builder(
+    return input_functions.input_fn_builder(
         input_file, feature_fields(seq_length, is_training), is_training, drop_remainder,
         example_encoding.SEQUENCES if trim_padding else ())
