@@ -146,8 +146,9 @@ class Estimator:
 
     @property
     def inference_group(self):
-        """The `replica_group.Group` of the replicas that share evaluations and predictions. None if there are
-        no other replicas. Also None during a training, because replica 0 evaluates alone at that time."""
+        """The `replica_group.Group` of the replicas that share the next evaluation or prediction. None if
+        this process computes it alone: if there are no other replicas, and while `train` runs, because only
+        replica 0 evaluates at that time. (`config.group` has the replicas that share the training.)"""
         return None if self._is_training else self._config.group
 
     @property
@@ -224,10 +225,9 @@ class Estimator:
         """
         if steps is not None and steps <= 0:
             raise ValueError(f"steps is {steps}; it must be positive.")
-        checkpoint = self._checkpoint_for(checkpoint_path, "evaluating")
         from bertlib.estimator import evaluation
-        results = evaluation.evaluate(self._builder, checkpoint, input_fn, steps, hooks, metrics,
-                                      self.inference_group)
+        results = evaluation.evaluate(
+            self._inference_pass("evaluating", input_fn, checkpoint_path, hooks, steps), metrics)
         if self._writes_evaluations:
             evaluation.write_summary(self.eval_dir(name), results)
         return results
@@ -235,8 +235,8 @@ class Estimator:
     def evaluated_batches(self, input_fn, steps=None, checkpoint_path=None):
         """Returns the `evaluation.EvaluatedBatches` of a checkpoint. For the arguments, see `evaluate`."""
         from bertlib.estimator import evaluation
-        return evaluation.EvaluatedBatches(self._builder, self._checkpoint_for(checkpoint_path, "evaluating"),
-                                           input_fn, steps, (), self.inference_group)
+        return evaluation.EvaluatedBatches(
+            self._inference_pass("evaluating", input_fn, checkpoint_path, steps=steps))
 
     def predict(self, input_fn, predict_keys=None, hooks=None, checkpoint_path=None,
                 yield_single_examples=True):
@@ -252,16 +252,30 @@ class Estimator:
         Yields:
           The model_fn's predictions with NumPy arrays in place of tensors: a dict, or a single array.
         """
-        checkpoint = self._checkpoint_for(checkpoint_path, "predicting")
         from bertlib.estimator import evaluation
-        for batch in evaluation.predicted_batches(self._builder, checkpoint, input_fn,
-                                                  predict_keys, hooks, self.inference_group):
+        for batch in evaluation.predicted_batches(
+                self._inference_pass("predicting", input_fn, checkpoint_path, hooks), predict_keys):
             if not yield_single_examples:
                 yield batch
             elif isinstance(batch, dict):
                 yield from batches.split_batch(batch)
             else:
                 yield from batch
+
+    def _inference_pass(self, activity, input_fn, checkpoint_path, hooks=(), steps=None):
+        """Returns the `evaluation.InferencePass` of an evaluation or a prediction, and logs its weights.
+        `activity` is the word for it in the log; for the other arguments, see `evaluate`."""
+        from bertlib.estimator import evaluation
+        group = self.inference_group
+        if group:
+            group.barrier()  # replica 0 may still be writing the checkpoint that is read next
+        checkpoint = self._resolved(checkpoint_path) or self._default_checkpoint()
+        if checkpoint:
+            logging.info("Weights for %s: %s.", activity, checkpoint)
+        else:
+            logging.warning("There is no checkpoint in %s: %s with the starting weights (those of "
+                            "--init_checkpoint, if this flag is given).", self._model_dir, activity)
+        return evaluation.InferencePass(self._builder, checkpoint, input_fn, hooks, steps, group)
 
     def export_saved_model(self, export_dir_base, serving_input_receiver_fn, assets_extra=None, as_text=False,
                            checkpoint_path=None):
@@ -330,14 +344,3 @@ class Estimator:
             return checkpoint
         raise ValueError(f"checkpoint_path={checkpoint_path} is a directory without a checkpoint. Pass the "
                          "path of a checkpoint, such as DIRECTORY/model.ckpt-100.")
-
-    def _checkpoint_for(self, checkpoint_path, doing):
-        if self.inference_group:
-            self.inference_group.barrier()  # replica 0 may still be writing the checkpoint that is read next
-        checkpoint = self._resolved(checkpoint_path) or self._default_checkpoint()
-        if checkpoint:
-            logging.info("Weights for %s: %s.", doing, checkpoint)
-        else:
-            logging.warning("There is no checkpoint in %s: %s with the starting weights (those of "
-                            "--init_checkpoint, if this flag is given).", self._model_dir, doing)
-        return checkpoint

@@ -17,7 +17,9 @@ writes separate event files. `SessionWeights` can write the current weights of a
 checkpoint for an evaluation.
 """
 
+from collections.abc import Callable, Sequence
 import contextlib
+import dataclasses
 import itertools
 import os
 import random
@@ -27,33 +29,49 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline
-from bertlib.estimator import estimator_spec, replica_sync, session_hooks, sessions
+from bertlib.estimator import estimator_spec, model_graph, replica_sync, session_hooks, sessions
 from bertlib.estimator.estimator_spec import ModeKeys
 from bertlib.graph import tensorflow_internals
-from bertlib.system import stopping
+from bertlib.system import replica_group, stopping
 
 
-def evaluate(builder, checkpoint, input_fn, steps=None, hooks=(), metrics=None, group=None):
-    """Returns the metrics of a model with the weights of a checkpoint.
+@dataclasses.dataclass(frozen=True)
+class InferencePass:
+    """What one evaluation or prediction computes: a model with certain weights, over an input.
+
+    Attributes:
+      builder: the `model_graph.Builder` of the model.
+      checkpoint: path of the weights; None for the weights with which a new training would start.
+      input_fn: function that returns a dataset of features or (features, labels), or the tensors of a batch.
+      hooks: list of SessionRunHook.
+      steps: number of batches; None for all.
+      group: the `replica_group.Group` of the replicas that compute the batches together. All of them must
+        make the same pass. None if only this process computes.
+    """
+
+    builder: model_graph.Builder
+    checkpoint: str | None
+    input_fn: Callable
+    hooks: Sequence = ()
+    steps: int | None = None
+    group: replica_group.Group | None = None
+
+
+def evaluate(inference_pass, metrics=None):
+    """Returns the metrics of an `InferencePass`, {name: number or array}, with "loss" and "global_step".
 
     Args:
-      builder: the `model_graph.Builder`.
-      checkpoint: path of the checkpoint; None for the weights with which a new training would start.
-      input_fn, steps, hooks, metrics: see `Estimator.evaluate`.
-      group: the `replica_group.Group` of the replicas. All these replicas must call this function. With
-        `metrics`, they share the batches. Without `metrics`, replica 0 evaluates. None if only this process
-        evaluates.
-
-    Returns:
-      see `Estimator.evaluate`.
+      inference_pass: the `InferencePass`.
+      metrics: function that computes the metrics from an iterator over the predictions for the batches, which
+        the replicas then share. None for the metrics of the model_fn; replica 0 then evaluates alone.
     """
-    results = None
+    group, results = inference_pass.group, None
     with _unchanged_generators():
         if metrics:
-            batches = EvaluatedBatches(builder, checkpoint, input_fn, steps, hooks, group)
+            batches = EvaluatedBatches(inference_pass)
             results = batches.complete(metrics(iter(batches)))
         elif not group or group.is_first:
-            results = _evaluate_ops(builder, checkpoint, input_fn, steps, hooks)
+            results = _evaluate_ops(dataclasses.replace(inference_pass, group=None))
     return group.broadcast(results) if group else results
 
 
@@ -61,17 +79,15 @@ class EvaluatedBatches:
     """Iterable of the predictions for each batch of an evaluation, {name: NumPy array [B, …]}. A batch is
     computed when it is requested. If there are replicas, they share the batches."""
 
-    def __init__(self, builder, checkpoint, input_fn, steps, hooks, group):
-        """Creates the iterable. For the arguments, see `evaluate`."""
-        self._checkpoint, self._steps, self._losses = checkpoint, steps, []
-        self._compute = lambda: _fetched_batches(
-            builder, checkpoint, input_fn, ModeKeys.EVAL, lambda spec: [spec.loss, spec.predictions], hooks,
-            group, steps)
+    def __init__(self, inference_pass):
+        """Creates the iterable over the batches of an `InferencePass`."""
+        self._pass, self._losses = inference_pass, []
 
     def __iter__(self):
         self._losses = []
-        with session_hooks.progress_bar(self._steps, "evaluating", "batch") as progress:
-            for loss, batch in self._compute():
+        with session_hooks.progress_bar(self._pass.steps, "evaluating", "batch") as progress:
+            for loss, batch in _fetched_batches(self._pass, ModeKeys.EVAL,
+                                                lambda spec: [spec.loss, spec.predictions]):
                 self._losses.append(loss)
                 progress.update()
                 yield batch
@@ -80,12 +96,11 @@ class EvaluatedBatches:
         """Returns metrics of the predictions, {name: number or array}, with two further ones, unless they are
         given: "loss", the mean over the batches, and "global_step". All batches must have been read."""
         return {"loss": np.mean(self._losses, dtype=np.float64),
-                "global_step": checkpoint_formats.read_global_step(self._checkpoint), **metrics}
+                "global_step": checkpoint_formats.read_global_step(self._pass.checkpoint), **metrics}
 
 
-def _evaluate_ops(builder, checkpoint, input_fn, steps, hooks):
-    """Returns the results of an evaluation with the metrics of the model_fn. For the arguments, see
-    `evaluate`."""
+def _evaluate_ops(inference_pass):
+    """Returns the results of an `InferencePass` with the metrics of the model_fn."""
     final = None
 
     def update_ops(spec):
@@ -97,9 +112,8 @@ def _evaluate_ops(builder, checkpoint, input_fn, steps, hooks):
         spec.evaluation_hooks.append(final)
         return [update]
 
-    with session_hooks.progress_bar(steps, "evaluating", "batch") as progress:
-        for _ in _fetched_batches(builder, checkpoint, input_fn, ModeKeys.EVAL, update_ops, hooks, None,
-                                  steps):
+    with session_hooks.progress_bar(inference_pass.steps, "evaluating", "batch") as progress:
+        for _ in _fetched_batches(inference_pass, ModeKeys.EVAL, update_ops):
             progress.update()
     return final.final_ops_values
 
@@ -111,39 +125,36 @@ def _metric_ops(spec):
             tf.group(*[update for _, update in metrics.values()]))
 
 
-def predicted_batches(builder, checkpoint, input_fn, predict_keys, hooks, group):
-    """Yields the predictions of each batch. A batch is computed when its predictions are requested.
+def predicted_batches(inference_pass, predict_keys):
+    """Yields the predictions of each batch of an `InferencePass`. A batch is computed when its predictions
+    are requested. `predict_keys` are the names of the predictions to compute; None for all.
 
     If `input_pipeline` makes the batches, the replicas divide the batches among themselves. For any other
     input, replica 0 computes all predictions and broadcasts them.
-
-    Args:
-      input_fn, predict_keys, hooks: see `Estimator.predict`.
-      builder, checkpoint, group: see `evaluate`.
     """
     return _fetched_batches(
-        builder, checkpoint, input_fn, ModeKeys.PREDICT,
-        lambda spec: estimator_spec.select_predictions(spec.predictions, predict_keys), hooks, group)
+        inference_pass, ModeKeys.PREDICT,
+        lambda spec: estimator_spec.select_predictions(spec.predictions, predict_keys))
 
 
-def _fetched_batches(builder, checkpoint, input_fn, mode, fetches, hooks, group, steps=None):
-    """Yields the values of tensors for each batch.
+def _fetched_batches(inference_pass, mode, fetches):
+    """Yields the values of tensors for each batch of an `InferencePass`.
 
     Args:
-      builder, checkpoint, input_fn, hooks, group: see `predicted_batches`.
+      inference_pass: the `InferencePass`.
       mode: a `ModeKeys`.
       fetches: function that takes the `EstimatorSpec` and returns the tensors or ops, in a dict or list. It
         may add hooks to the spec.
-      steps: number of batches; None for all.
     """
+    builder, checkpoint, group = inference_pass.builder, inference_pass.checkpoint, inference_pass.group
     # After each `yield`, code of the caller runs. While this code runs, `graph` must not be the default
     # graph. So the block `with graph.as_default()` ends before the first `yield`.
     graph = tf.Graph()
     with graph.as_default():
         shard = input_pipeline.shard_input(group) if group else None
-        spec, input_hooks = builder.build(lambda: builder.call_input_fn(input_fn, mode), mode)
+        spec, input_hooks = builder.build(lambda: builder.call_input_fn(inference_pass.input_fn, mode), mode)
         tensors = fetches(spec)
-        spec_hooks = [*(hooks or []),
+        spec_hooks = [*(inference_pass.hooks or []),
                       *(spec.evaluation_hooks if mode == ModeKeys.EVAL else spec.prediction_hooks)]
         # A hook could read any weight.
         scaffold = None if spec_hooks else sessions.create_inference_scaffold(spec, checkpoint, tensors)
@@ -155,7 +166,7 @@ def _fetched_batches(builder, checkpoint, input_fn, mode, fetches, hooks, group,
     with session:
         batches = itertools.islice(replica_sync.gather_batches(
             group, session, tensors, builder.config.stop_request.check,
-            shard and shard.is_used), steps)
+            shard and shard.is_used), inference_pass.steps)
         while True:
             with input_pipeline.translate_record_errors(graph):
                 batch = next(batches, None)

@@ -91,7 +91,8 @@ class RunConfig:
 
     @property
     def group(self):
-        """The `replica_group.Group` of this process; None if this process is the only one."""
+        """The `replica_group.Group` to which this process belongs; None if it is the only one. All
+        configurations of a process have the same group: `replica_group.current`."""
         return replica_group.current()
 
     @property

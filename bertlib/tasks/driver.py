@@ -198,7 +198,7 @@ class _Phases:
           compute: `Task.scores` or `Task.write`. Only the first replica calls it and returns its result.
         """
         inference = Inference(self._settings, self._estimator, self._input_fn(split), checkpoint,
-                              self._starting_checkpoint)
+                              self._starting_checkpoint, self._estimator.inference_group)
         if not self._is_first:
             return inference.follow()
         result = compute(split, inference)

@@ -11,7 +11,7 @@ from bertlib.data import batches
 class Inference:
     """A model with certain weights, and the examples of one split.
 
-    With replicas, all of them compute the predictions together. The first replica calls `rows` or `evaluate`,
+    The replicas of a group compute the predictions together. The first replica calls `rows` or `evaluate`,
     and then `finish`. All others call `follow`.
 
     Attributes:
@@ -19,7 +19,7 @@ class Inference:
       step: the step of the weights.
     """
 
-    def __init__(self, settings, estimator, input_fn, checkpoint, starting_checkpoint):
+    def __init__(self, settings, estimator, input_fn, checkpoint, starting_checkpoint, group):
         """Creates an inference.
 
         Args:
@@ -28,8 +28,11 @@ class Inference:
           checkpoint: see the attribute.
           starting_checkpoint: the `checkpoint_formats.Checkpoint` with which a new training would start, or
             None.
+          group: the `Estimator.inference_group`: the `replica_group.Group` of the replicas that compute
+            together; None if this process computes alone, as during a training.
         """
         self._settings, self._estimator, self._input_fn = settings, estimator, input_fn
+        self._group = group
         self.checkpoint = checkpoint
         self.step = checkpoint_formats.read_global_step(checkpoint or starting_checkpoint)
 
@@ -68,21 +71,20 @@ class Inference:
 
     def finish(self):
         """Ends `follow` of the other replicas."""
-        if group := self._estimator.inference_group:
-            group.broadcast(None)
+        if self._group:
+            self._group.broadcast(None)
 
     def follow(self):
-        """Computes the same batches as the first replica, until that replica has finished. Returns at once
-        during a training, because the first replica then evaluates alone."""
-        while (group := self._estimator.inference_group) and (arguments := group.broadcast()):
+        """Computes the same batches as the first replica of the group, until that replica calls `finish`."""
+        while arguments := self._group.broadcast():
             for _ in _advise_on_memory(arguments[0], self._batches(*arguments)):
                 pass
 
     def _start(self, batch_size_flag, is_evaluation, steps=None):
         """Returns the result of `_batches`, for which the other replicas compute the same batches."""
         arguments = batch_size_flag, is_evaluation, steps
-        if group := self._estimator.inference_group:
-            group.broadcast(arguments)
+        if self._group:
+            self._group.broadcast(arguments)
         return self._batches(*arguments)
 
     def _batches(self, batch_size_flag, is_evaluation, steps):
