@@ -297,16 +297,16 @@ class Estimator:
         Raises:
           ValueError: there is no checkpoint.
         """
-        group, written = self.inference_group, None
+        group, export_dir = self.inference_group, None
         if not group or group.is_first:  # replica 0 exports
             checkpoint = self._resolved(checkpoint_path) or self.latest_checkpoint()
             if not checkpoint:
                 raise ValueError(f"There is no checkpoint in {self._model_dir} to export. Train first.")
             logging.info("Weights for exporting: %s.", checkpoint)
             from bertlib.estimator import saved_model
-            written = saved_model.write(self._builder, self._config, checkpoint, export_dir_base,
-                                        serving_input_receiver_fn, assets_extra, as_text)
-        return group.broadcast(written) if group else written
+            export_dir = saved_model.write(self._builder, self._config, checkpoint, export_dir_base,
+                                           serving_input_receiver_fn, assets_extra, as_text)
+        return group.broadcast(export_dir) if group else export_dir
 
     def export_savedmodel(self, export_dir_base, serving_input_receiver_fn, assets_extra=None, as_text=False,
                           checkpoint_path=None, strip_default_attrs=True):

@@ -65,13 +65,13 @@ class EstimatorSpec(collections.namedtuple("EstimatorSpec", _SPEC_FIELDS)):
         Raises:
           ValueError: a field that the mode requires is missing.
         """
-        needed = {ModeKeys.TRAIN: {"loss": loss, "train_op": train_op}, ModeKeys.EVAL: {"loss": loss},
-                  ModeKeys.PREDICT: {"predictions": predictions}}
-        if mode not in needed:
-            raise ValueError(f"Unknown mode {mode!r}; known: {', '.join(needed)}.")
-        missing = [name for name, value in needed[mode].items() if value is None]
-        if missing:
-            raise ValueError(f"The model_fn returned no {' and no '.join(missing)}, "
+        required = {ModeKeys.TRAIN: {"loss": loss, "train_op": train_op}, ModeKeys.EVAL: {"loss": loss},
+                    ModeKeys.PREDICT: {"predictions": predictions}}
+        if mode not in required:
+            raise ValueError(f"Unknown mode {mode!r}; known: {', '.join(required)}.")
+        missing_names = [name for name, value in required[mode].items() if value is None]
+        if missing_names:
+            raise ValueError(f"The model_fn returned no {' and no '.join(missing_names)}, "
                              f"which mode {mode!r} needs.")
         if mode == ModeKeys.TRAIN and host_call is not None:
             train_op = tf.group(train_op, *tf.nest.flatten(_call_with_tensors(*host_call)))
@@ -112,8 +112,8 @@ def select_predictions(predictions, keys):
     if not isinstance(predictions, dict):
         raise ValueError("predict_keys needs predictions that are a dict, but the model_fn returned a single "
                          "tensor. Leave predict_keys out.")
-    chosen = {key: value for key, value in predictions.items() if key in keys}
-    if not chosen:
+    selection = {key: value for key, value in predictions.items() if key in keys}
+    if not selection:
         raise ValueError(f"None of predict_keys={list(keys)} is predicted. The predictions are "
                          f"{sorted(predictions)}. Pass some of these names, or leave predict_keys out.")
-    return chosen
+    return selection

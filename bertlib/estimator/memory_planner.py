@@ -138,10 +138,10 @@ def rewrite(train_op):
     """Returns a tf.MetaGraphDef: the graph of a training step, after the changes that TensorFlow's runtime
     would make for a GPU. `train_op` is the op or tensor that runs one step."""
     op = getattr(train_op, "op", train_op)
-    needed = _with_ancestors(op)
+    ancestors = _with_ancestors(op)
     meta_graph = tf.MetaGraphDef(graph_def=op.graph.as_graph_def())
     meta_graph.collection_def["train_op"].node_list.value.append(op.name)
-    nodes = [node for node in meta_graph.graph_def.node if node.name in needed]
+    nodes = [node for node in meta_graph.graph_def.node if node.name in ancestors]
     for node in nodes:
         node.device = _DEVICE
     del meta_graph.graph_def.node[:]
@@ -166,13 +166,13 @@ def _virtual_gpu():
 
 def _with_ancestors(op):
     """Returns {name: op} for the op and for all ops on which it depends."""
-    found, waiting = {}, [op]
-    while waiting:
-        op = waiting.pop()
-        if op.name not in found:
-            found[op.name] = op
-            waiting += [tensor.op for tensor in op.inputs] + op.control_inputs
-    return found
+    ancestors, stack = {}, [op]
+    while stack:
+        op = stack.pop()
+        if op.name not in ancestors:
+            ancestors[op.name] = op
+            stack += [tensor.op for tensor in op.inputs] + op.control_inputs
+    return ancestors
 
 
 def _check(op):

@@ -131,16 +131,16 @@ class Builder:
         """Returns a dict with the params that the Estimator adds to the caller's params. In training,
         "batch_size" is the size of a micro-batch. If micro-batches have different numbers of examples, it is
         the size of the whole training batch."""
-        added = {}
+        params = {}
         batch_size = self._batch_sizes[mode]
         if mode == ModeKeys.TRAIN:
-            added["gradient_accumulation_steps"] = self.config.gradient_accumulation_steps
+            params["gradient_accumulation_steps"] = self.config.gradient_accumulation_steps
             batch = self.train_batch()
             if batch and not batch.is_unequal:
                 batch_size = batch.micro_batch_size
         if batch_size is not None:
-            added["batch_size"] = batch_size
-        return added
+            params["batch_size"] = batch_size
+        return params
 
     @property
     def replicas_sharing_a_batch(self):
@@ -182,8 +182,8 @@ def _without_tuner(dataset):
     with warnings.catch_warnings():
         # TensorFlow warns that these options can still be changed later. The warning is hidden.
         warnings.simplefilter("ignore")
-        undecided = dataset.options().autotune.enabled is None
-    if undecided:
+        is_undecided = dataset.options().autotune.enabled is None
+    if is_undecided:
         options.autotune.enabled = False
     return dataset.with_options(options)
 

@@ -57,19 +57,20 @@ def broadcast_variables(group, root, variables, session):
     Returns:
       list of the names of the variables whose value in this replica was replaced.
     """
-    changed = []
+    changed_names = []
     for batch in checkpoint_formats.groups_by_size(variables, _BATCH_BYTES):
         values = session.run(batch)
         digests = group.all_gather([_digest(value) for value in values])
         different = [index for index, column in enumerate(zip(*digests)) if len(set(column)) > 1]
-        sent = group.all_gather([values[index] for index in different] if group.index == root else None)
-        replaced = [(batch[index], value) for index, value in zip(different, sent[root])
-                    if digests[group.index][index] != digests[root][index]]
-        if replaced:
-            session.run([variable.initializer for variable, _ in replaced],
-                        {variable.initializer.inputs[1]: value for variable, value in replaced})
-        changed += [variable.op.name for variable, _ in replaced]
-    return changed
+        root_values = group.all_gather(
+            [values[index] for index in different] if group.index == root else None)[root]
+        replacements = [(batch[index], value) for index, value in zip(different, root_values)
+                        if digests[group.index][index] != digests[root][index]]
+        if replacements:
+            session.run([variable.initializer for variable, _ in replacements],
+                        {variable.initializer.inputs[1]: value for variable, value in replacements})
+        changed_names += [variable.op.name for variable, _ in replacements]
+    return changed_names
 
 
 def _digest(value):
@@ -134,9 +135,9 @@ class StepVote:
           stop: the `stopping.StopRequest` of this replica. The method sets this request if the request of any
             replica is set.
         """
-        own = bool(session.should_stop()), stop.is_set, self.listener.has_saved
+        own_votes = bool(session.should_stop()), stop.is_set, self.listener.has_saved
         self.listener.has_saved = False
-        ended, requested, saved = map(any, zip(*self._group.all_gather(own)))
+        ended, requested, saved = map(any, zip(*self._group.all_gather(own_votes)))
         if requested:
             stop.set()
         if self._compares_weights and (ended or requested or saved):
@@ -144,8 +145,8 @@ class StepVote:
         return ended or requested
 
     def _correct_differences(self, session):
-        changed = broadcast_variables(self._group, 0, self._trained, session)
-        counts = self._group.all_gather(len(changed))
+        changed_names = broadcast_variables(self._group, 0, self._trained, session)
+        counts = self._group.all_gather(len(changed_names))
         if any(counts):
             broadcast_variables(self._group, 0, self._all, session)
         for index, count in enumerate(counts if self._group.is_first else []):
@@ -179,7 +180,7 @@ def gather_batches(group, session, fetches, before_each, sharded):
       sharded: True if the session's input yields only this replica's shard of the batches. False if replica 0
         computes all batches.
     """
-    def own():
+    def own_batch():
         before_each()
         if session.should_stop() or group and not sharded and not group.is_first:
             return None
@@ -189,8 +190,8 @@ def gather_batches(group, session, fetches, before_each, sharded):
             return None
 
     while True:
-        gathered = group.all_gather(own()) if group else [own()]
-        for batch in gathered if sharded else gathered[:1]:
+        round_of_batches = group.all_gather(own_batch()) if group else [own_batch()]
+        for batch in round_of_batches if sharded else round_of_batches[:1]:
             if batch is None:
                 return
             yield batch

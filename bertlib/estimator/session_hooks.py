@@ -153,9 +153,9 @@ class ProgressHook(tf.train.SessionRunHook):
         self._measured_from = None  # (time, step) at the end of the session's first step
         # The session also lists the devices of the other replicas.
         group = replica_group.current()
-        own = f"/task:{group.index}/" if group else ""
+        own_task = f"/task:{group.index}/" if group else ""
         devices = sorted(device.name.rpartition("/")[2] for device in session.list_devices()
-                         if not device.device_type.startswith("XLA") and own in device.name)
+                         if not device.device_type.startswith("XLA") and own_task in device.name)
         logging.info("Devices: %s.", ", ".join(devices))
         self._gpus = [name.split("device:")[-1] for name in devices if "GPU" in name]
         self._bar = progress_bar(self._last_step, "training", "step", self._step)
@@ -208,7 +208,7 @@ class ProgressHook(tf.train.SessionRunHook):
             speeds["examples/sec"] = speed * self._batch_size
         speeds["peak_memory_gb"] = peak_memory_bytes(self._gpus) / 1e9
         of_last = f"/{self._last_step}" if self._last_step is not None else ""
-        shown = [f"{name} {value:.5g}" for name, value in {**values, **speeds}.items()]
+        texts = [f"{name} {value:.5g}" for name, value in {**values, **speeds}.items()]
         if self._last_step is not None and self._measured_from is not None:
             # The estimate is the number of remaining steps times the mean time per step in this session. This
             # time includes evaluations and checkpoints between the steps. The first step is left out of the
@@ -217,8 +217,8 @@ class ProgressHook(tf.train.SessionRunHook):
             start, first_step = self._measured_from
             step_rate = (self._step - first_step) / max(now - start, 1e-9)
             remaining = datetime.timedelta(seconds=round((self._last_step - self._step) / step_rate))
-            shown.append(f"remaining {remaining}")
-        logging.info("step %d%s  %s", self._step, of_last, "  ".join(shown))
+            texts.append(f"remaining {remaining}")
+        logging.info("step %d%s  %s", self._step, of_last, "  ".join(texts))
         if self._history:
             self._history.add(self._step, {**values, **speeds})
         if self._model_dir:

@@ -28,7 +28,8 @@ SURELY_FITS = 0.93
 class StepConfig:
     """The configuration of a training step: its batch, its micro-batches, and the way to compute them. The
     default values are those of the published code. For a command, `from_flags` copies each flag that has the
-    name of an attribute.
+    name of an attribute. A model for evaluation or prediction uses only precision, compile_kernels and
+    portable_ops.
 
     Attributes:
       train_batch_size: number of examples in the effective batch, to which the learning rate refers.
@@ -52,7 +53,7 @@ class StepConfig:
       compile_kernels: whether kernels are compiled for this machine's CPU; see
         `bertlib.graph.kernel_choice`.
       use_xla: whether XLA compiles the computations between matrix products of a training.
-      portable_ops: whether inference uses only ops that ONNX also has.
+      portable_ops: whether evaluation and prediction use only ops that ONNX also has. A training ignores it.
       optimizer, lr_schedule: names in `OPTIMIZERS` and `LR_SCHEDULES`.
       adam_bias_correction: whether "adamw" corrects the bias; see `optimization.AdamWeightDecayOptimizer`.
       weight_decay: λ of the optimizer, at least 0.
@@ -90,11 +91,11 @@ class StepConfig:
     freeze_embeddings: bool = False
 
     @classmethod
-    def from_flags(cls, settings, **others):
+    def from_flags(cls, settings, **overrides):
         """Returns a `StepConfig` with the values of the flags that have the name of an attribute. The values
-        in `others` replace them."""
+        in `overrides` replace them."""
         names = [field.name for field in dataclasses.fields(cls)]
-        return cls(**{**{name: getattr(settings, name) for name in names if name in settings}, **others})
+        return cls(**{**{name: getattr(settings, name) for name in names if name in settings}, **overrides})
 
     @property
     def loss_scaling(self):
@@ -160,24 +161,24 @@ def resolve(requested, memory, memory_need, upper_bound=lambda step_config: math
     step_config.batch.check()
     usable, source = memory
 
-    def is_close(needed):
-        return needed.total > SURELY_FITS * usable and not step_config.batch.is_unequal
+    def is_close(need):
+        return need.total > SURELY_FITS * usable and not step_config.batch.is_unequal
 
     if requested.recompute == "auto" or not count:
-        step_config, needed = choose(step_config, usable, memory_need, modes, [count] if count else None)
+        step_config, need = choose(step_config, usable, memory_need, modes, [count] if count else None)
         text = (f"--recompute={step_config.recompute} "
                 f"--gradient_accumulation_steps={step_config.gradient_accumulation_steps}: a micro-batch of "
-                f"{step_config.batch.micro_batch_size} needs {needed}.")
+                f"{step_config.batch.micro_batch_size} needs {need}.")
         return ResolvedStep(step_config, [*messages, (False, text)],
-                            may_not_fit=not count or is_close(needed))
+                            may_not_fit=not count or is_close(need))
     if upper_bound(step_config) <= usable:
         return ResolvedStep(step_config, messages)
-    needed = memory_need(step_config)
-    if needed.total > usable:
+    need = memory_need(step_config)
+    if need.total > usable:
         messages.append((True, f"A micro-batch of {step_config.batch.micro_batch_size} will probably not fit:"
-                         f" by simulation it needs {needed}, but the usable memory is {source}. "
+                         f" by simulation it needs {need}, but the usable memory is {source}. "
                          f"Pass {flags_for_less_memory(requested.tokens_per_micro_batch)}."))
-    return ResolvedStep(step_config, messages, is_close(needed))
+    return ResolvedStep(step_config, messages, is_close(need))
 
 
 def parse_steps(text):
@@ -228,22 +229,22 @@ def _count_by_tokens(requested, sequences):
         raise ValueError("--gradient_accumulation_steps=0 chooses micro-batches by memory, but "
                          "--tokens_per_micro_batch chooses them by tokens: leave one of the two flags out.")
     replicas = requested.num_replicas
-    needed = math.ceil(math.ceil(batch_size / (tokens // length)) / replicas)
+    least_count = math.ceil(math.ceil(batch_size / (tokens // length)) / replicas)
     of_each = f" on each of {replicas} replicas" if replicas > 1 else ""
     if count is None:
-        count = needed
+        count = least_count
     if count * replicas > batch_size:
         raise ValueError(f"--gradient_accumulation_steps={count}{of_each}: "
                          f"--train_batch_size={batch_size} can be split into at most {batch_size} "
                          "micro-batches.")
     if requested.gradient_accumulation_steps is None:
-        return needed, [(False, f"--gradient_accumulation_steps not given: using {needed} (the number that "
-                         f"--tokens_per_micro_batch={tokens} needs{of_each} if all {batch_size} examples "
-                         f"have {length} tokens)")]
-    if count < needed:
+        return least_count, [(False, f"--gradient_accumulation_steps not given: using {least_count} (the "
+                              f"number that --tokens_per_micro_batch={tokens} needs{of_each} if all "
+                              f"{batch_size} examples have {length} tokens)")]
+    if count < least_count:
         raise ValueError(f"--gradient_accumulation_steps={count} is too small for "
                          f"--tokens_per_micro_batch={tokens} if all {batch_size} examples have {length} "
-                         f"tokens. Pass --gradient_accumulation_steps={needed} or "
+                         f"tokens. Pass --gradient_accumulation_steps={least_count} or "
                          f"--tokens_per_micro_batch={math.ceil(batch_size / (count * replicas)) * length}.")
     return count, []
 
@@ -271,9 +272,9 @@ def choose(step_config, usable_bytes, memory_need, modes=RECOMPUTE, counts=None)
     """
     counts = counts or divisors(step_config.train_batch_size // step_config.num_replicas)
     memory_need = functools.cache(memory_need)
-    fitting, too_large = [], []
+    fitting_steps, too_large = [], []
     for mode in modes:
-        if any(fitting_step.gradient_accumulation_steps == counts[0] for fitting_step in fitting):
+        if any(step.gradient_accumulation_steps == counts[0] for step in fitting_steps):
             # A faster mode of recomputation already fits with the smallest possible number of micro-batches.
             # `mode` cannot use fewer micro-batches, so it would only make the step slower.
             break
@@ -281,16 +282,17 @@ def choose(step_config, usable_bytes, memory_need, modes=RECOMPUTE, counts=None)
                       for count in counts]
         fewest = _fewest(candidates, usable_bytes, memory_need)
         if fewest:
-            fitting.append(fewest)
+            fitting_steps.append(fewest)
         else:
             too_large += [candidates[0], candidates[-1]]
-    if not fitting:
+    if not fitting_steps:
         least = min(too_large, key=lambda candidate: memory_need(candidate).total)
         raise ValueError(f"{gb(usable_bytes)} are usable, but the setting that needs least memory, "
                          f"recompute={least.recompute} with micro-batches of {least.batch.micro_batch_size}, "
                          f"needs {memory_need(least)}. Use "
                          "shorter sequences, a smaller model or an optimizer with less state.")
-    best = min(fitting, key=lambda fitted: fitted.gradient_accumulation_steps * memory_need(fitted).seconds)
+    best = min(fitting_steps,
+               key=lambda step: step.gradient_accumulation_steps * memory_need(step).seconds)
     return best, memory_need(best)
 
 

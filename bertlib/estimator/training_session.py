@@ -203,18 +203,18 @@ class TrainingSession:
           listeners: list of CheckpointSaverListener, in addition to the caller's `saving_listeners`.
         """
         config, spec = self.config, built.spec
-        others = [*built.input_hooks, *self.hooks, *spec.training_hooks]
+        other_hooks = [*built.input_hooks, *self.hooks, *spec.training_hooks]
         progress = session_hooks.ProgressHook(
             config.model_dir if config.is_chief else None, spec.loss, config.log_step_count_steps,
             self.last_step, self.examples_of_step(built),
             config.metrics_history if config.is_chief else None)
         if not config.is_chief:
-            return [progress, *others]
+            return [progress, *other_hooks]
         summaries = [tf.train.SummarySaverHook(
             save_steps=config.save_summary_steps, output_dir=config.model_dir, scaffold=scaffold,
         )] if config.save_summary_steps else []
         savers = self.make_saving_hooks(built, scaffold, [*self.saving_listeners, *listeners])
-        return [progress, *savers, *spec.training_chief_hooks, *summaries, *others]
+        return [progress, *savers, *spec.training_chief_hooks, *summaries, *other_hooks]
 
     def make_saving_hooks(self, built, scaffold, listeners):
         """Returns the hooks that save checkpoints and call the listeners; see `make_hooks`."""

@@ -206,14 +206,15 @@ def buckets(tensors):
     A tensor of 8 MiB or more has a bucket for itself. Smaller tensors of the same dtype are collected in a
     bucket until the bucket has 8 MiB. Buckets that are not full are yielded last.
     """
-    waiting = {}
+    open_buckets = {}
     for index, tensor in enumerate(tensors):
-        bucket = [] if _size(tensor) >= _BUCKET_BYTES else waiting.setdefault(tensor.dtype.base_dtype, [])
+        is_alone = _size(tensor) >= _BUCKET_BYTES
+        bucket = [] if is_alone else open_buckets.setdefault(tensor.dtype.base_dtype, [])
         bucket.append(index)
         if sum(_size(tensors[other]) for other in bucket) >= _BUCKET_BYTES:
             yield list(bucket)
             bucket.clear()
-    yield from filter(None, waiting.values())
+    yield from filter(None, open_buckets.values())
 
 
 def _size(tensor):
@@ -285,12 +286,12 @@ def check_sums(group, exchange_dtype, config):
         with tf.Graph().as_default(), tf.device(replica_device(group)), \
                 tf.Session(session_target(group, config), config=config) as session:
             total = AllReduce(group).sum(tf.ones([64], dtype))
-            found = session.run(tf.cast(total, tf.float32))
-        if (found != group.count).any():
+            sums = session.run(tf.cast(total, tf.float32))
+        if (sums != group.count).any():
             advice = ("Pass --gradient_dtype=fp32." if dtype == tf.bfloat16 else
                       "Try the environment variable NCCL_P2P_DISABLE=1, or train with --num_replicas=1.")
             raise ValueError(f"The replicas compute wrong sums: the sum of 1 in {dtype.name} over "
-                             f"{group.count} replicas is {found[found != group.count][0]:g}. {advice}")
+                             f"{group.count} replicas is {sums[sums != group.count][0]:g}. {advice}")
 
 
 def replica_device(group):

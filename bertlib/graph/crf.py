@@ -36,8 +36,8 @@ def crf_log_norm(inputs, sequence_lengths, transition_params):
     """Returns the log partition function (0 for length 0) as float [B]. See `crf_log_likelihood`."""
     def forward(state, position):
         scores, mask = position
-        following = tf.reduce_logsumexp(state[:, :, None] + transition_params[None], axis=1) + scores
-        return tf.where(mask > 0, following, state)
+        next_state = tf.reduce_logsumexp(state[:, :, None] + transition_params[None], axis=1) + scores
+        return tf.where(mask > 0, next_state, state)
 
     mask = _mask(sequence_lengths, inputs)
     # The loop also includes the first position. In `later`, the mask of this position is 0, so the result

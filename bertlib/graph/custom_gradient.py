@@ -22,15 +22,16 @@ def with_custom_gradient(output, inputs, gradient):
     if tf.executing_eagerly():
         return output
     outputs = output if isinstance(output, list) else [output]
-    count, given = len(outputs), [tensor is not None for tensor in inputs]
+    count, are_given = len(outputs), [tensor is not None for tensor in inputs]
 
     def backward(op, *gradients):
         with tf.control_dependencies(gradients[:1]):
             fenced = iter(fence(op.inputs[count:]))
-        computed = gradient(*gradients[:count], *[next(fenced) if is_given else None for is_given in given])
-        return [*[None] * count, *itertools.compress(computed, given)]
+        input_gradients = gradient(*gradients[:count],
+                                   *[next(fenced) if is_given else None for is_given in are_given])
+        return [*[None] * count, *itertools.compress(input_gradients, are_given)]
 
-    tensors = identity_with_gradient([*outputs, *itertools.compress(inputs, given)], backward)[:count]
+    tensors = identity_with_gradient([*outputs, *itertools.compress(inputs, are_given)], backward)[:count]
     return tensors if isinstance(output, list) else tensors[0]
 
 

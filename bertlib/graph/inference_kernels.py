@@ -43,11 +43,11 @@ class InferenceKernels:
         Returns:
           [R, sum of units].
         """
-        joined = self._cached_weights(weights, 1, inputs.dtype)
+        kernel = self._cached_weights(weights, 1, inputs.dtype)
         bias = self._cached_weights(biases, 0, inputs.dtype)
         if self.uses_one_dnn and one_dnn.has_fused_product(inputs.dtype):
-            return one_dnn.fused_product(inputs, joined, bias, activation, residual)
-        outputs = tf.nn.bias_add(products.matmul(inputs, joined), bias)
+            return one_dnn.fused_product(inputs, kernel, bias, activation, residual)
+        outputs = tf.nn.bias_add(products.matmul(inputs, kernel), bias)
         if activation:
             outputs = self.gelu(outputs, activation == "GeluApproximate")
         return outputs if residual is None else outputs + residual
@@ -139,14 +139,14 @@ def find_weight_reads(ops):
       {name of a variable: list of the tensors with the value of the variable}. The list is empty if an op
       gets the variable itself, as the gather of `training_kernels.TrainingKernels.look_up` does.
     """
-    found, waiting = set(), list(ops)
-    while waiting:
-        op = waiting.pop()
-        if op not in found:
-            found.add(op)
-            waiting += [*op.control_inputs, *(tensor.op for tensor in op.inputs)]
-    reads = {variable.op.name: [] for variable in tf.trainable_variables() if variable.op in found}
-    for op in found:
+    ancestors, stack = set(), list(ops)
+    while stack:
+        op = stack.pop()
+        if op not in ancestors:
+            ancestors.add(op)
+            stack += [*op.control_inputs, *(tensor.op for tensor in op.inputs)]
+    reads = {variable.op.name: [] for variable in tf.trainable_variables() if variable.op in ancestors}
+    for op in ancestors:
         if op.type == "ReadVariableOp" and op.inputs[0].op.name in reads:
             reads[op.inputs[0].op.name].append(op.outputs[0])
     return reads

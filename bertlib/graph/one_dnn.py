@@ -100,11 +100,11 @@ def fused_product(inputs, weights, bias, activation, residual):
     Returns:
       [R, units].
     """
-    added = [] if residual is None else [residual]
-    fused = ["BiasAdd", *([activation] if activation else []), *(["Add"] if added else [])]
+    residuals = [] if residual is None else [residual]
+    fused = ["BiasAdd", *([activation] if activation else []), *(["Add"] if residuals else [])]
     return _product(_FUSED_PRODUCT, dict(
-        a=inputs, b=weights, args=[bias, *added], fused_ops=fused, is_filter_const=True, transpose_a=False,
-        transpose_b=False, epsilon=0.0, leakyrelu_alpha=0.0))
+        a=inputs, b=weights, args=[bias, *residuals], fused_ops=fused, is_filter_const=True,
+        transpose_a=False, transpose_b=False, epsilon=0.0, leakyrelu_alpha=0.0))
 
 
 def has_layer_norm(inputs):
@@ -159,9 +159,10 @@ def convolution(inputs, weights, bias, images):
       bias: [units]; None for no bias.
       images: the `image_shape` of the inputs.
     """
-    op_type, added = (_CONVOLUTION, {}) if bias is None else (_BIASED_CONVOLUTION, {"bias": bias})
+    op_type, bias_input = (_CONVOLUTION, {}) if bias is None else (_BIASED_CONVOLUTION, {"bias": bias})
     outputs = _product(op_type, dict(_CONVOLUTION_OPTIONS, input=_rows_to_images(inputs, images),
-                                     filter=_weights_to_filters(weights), is_filter_const=False, **added))
+                                     filter=_weights_to_filters(weights), is_filter_const=False,
+                                     **bias_input))
     return tf.reshape(outputs, [-1, weights.shape.as_list()[1]])
 
 

@@ -97,16 +97,16 @@ def repeatable(function):
     different in a later call. Later calls do not read the global step again, because the global step may have
     increased since the first call.
     """
-    recorded = None
+    history = None
 
     def call(*args):
-        nonlocal recorded
+        nonlocal history
         outer_source = getattr(_local, "source", None)
-        if recorded is None:
-            recorded = collections.defaultdict(list)
-            _local.source = functools.partial(_record, recorded, outer_source)
+        if history is None:
+            history = collections.defaultdict(list)
+            _local.source = functools.partial(_record, history, outer_source)
         else:
-            remaining = {kind: iter(values) for kind, values in recorded.items()}
+            remaining = {kind: iter(values) for kind, values in history.items()}
             _local.source = lambda kind, make: next(remaining[kind])
         try:
             return function(*args)
@@ -115,17 +115,17 @@ def repeatable(function):
     return call
 
 
-def _record(recorded, outer_source, kind, make):
+def _record(history, outer_source, kind, make):
     """Makes a value in the first call of a `repeatable` function, records it for later calls, and returns it.
 
     Args:
-      recorded: {kind: list of the recorded values of this kind}. The returned value is added to it.
+      history: {kind: list of the recorded values of this kind}. The returned value is added to it.
       outer_source: None, unless the `repeatable` function is called inside of another `repeatable` function.
         In this case, `outer_source` is a function that makes the value or repeats an earlier one.
       kind, make: see `_make_or_repeat`. If `outer_source` is None, the value is make().
     """
-    recorded[kind].append(outer_source(kind, make) if outer_source else make())
-    return recorded[kind][-1]
+    history[kind].append(outer_source(kind, make) if outer_source else make())
+    return history[kind][-1]
 
 
 def set_micro_batch(index):

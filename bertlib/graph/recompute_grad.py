@@ -122,9 +122,9 @@ def _check(outputs, inputs, created):
       created: the ops that the function created.
     """
     created = set(created)
-    seen, waiting = {tensor.ref() for tensor in inputs}, list(outputs)
-    while waiting:
-        tensor = waiting.pop()
+    seen, stack = {tensor.ref() for tensor in inputs}, list(outputs)
+    while stack:
+        tensor = stack.pop()
         if tensor.ref() in seen:
             continue
         seen.add(tensor.ref())
@@ -140,4 +140,4 @@ def _check(outputs, inputs, created):
                              "gradients of a recomputed function would be wrong. Use `modeling.dropout`, "
                              "`randomness.uniform` or `randomness.bernoulli`.")
         else:
-            waiting.extend(op.inputs)
+            stack.extend(op.inputs)

@@ -47,9 +47,9 @@ class TrainingKernels:
           [R, sum of units].
         """
         sizes = [matrix.shape.as_list()[1] for matrix in weights]
-        joined = products.concatenate(weights, 1, inputs.dtype)
+        kernel = products.concatenate(weights, 1, inputs.dtype)
         bias = products.concatenate(biases, 0, inputs.dtype) if biases else None
-        outputs, input_gradient = self._product(inputs, joined, bias)
+        outputs, input_gradient = self._product(inputs, kernel, bias)
         if len(weights) == 1 and inputs.dtype == tf.float32:
             return outputs
 
@@ -57,10 +57,10 @@ class TrainingKernels:
             return [gradient] if len(sizes) == 1 else tf.split(gradient, sizes, axis)
 
         def gradient(output_gradient, inputs, *parameters):
-            joined = products.concatenate(parameters[:len(sizes)], 1, inputs.dtype)
+            kernel = products.concatenate(parameters[:len(sizes)], 1, inputs.dtype)
             weight_gradients = split(products.kernel_gradient(inputs, output_gradient), 1)
             bias_gradients = split(products.bias_gradient(output_gradient), 0) if biases else []
-            return [input_gradient(output_gradient, joined), *weight_gradients, *bias_gradients]
+            return [input_gradient(output_gradient, kernel), *weight_gradients, *bias_gradients]
 
         return with_custom_gradient(outputs, [inputs, *weights, *biases], gradient)
 
