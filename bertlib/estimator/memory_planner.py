@@ -369,11 +369,11 @@ def advice(alternatives, memory_need, usable_bytes):
       str, several lines.
     """
     current = next(iter(alternatives.values()))
-    needed = memory_need(current)
-    lines = [f"By simulation a micro-batch of {current.batch.micro_batch_size} needs {needed}, and "
+    need = memory_need(current)
+    lines = [f"By simulation a micro-batch of {current.batch.micro_batch_size} needs {need}, and "
              f"{gb(usable_bytes)} are usable."]
-    if needed.total <= usable_bytes:
-        usable_bytes = int(0.8 * needed.total)
+    if need.total <= usable_bytes:
+        usable_bytes = int(0.8 * need.total)
         lines.append("According to the simulation, this micro-batch fits. Probably other programs use memory "
                      "too, or the memory is fragmented. For this reason, the table below assumes that only "
                      f"{gb(usable_bytes)} are usable.")
@@ -388,13 +388,14 @@ def advice(alternatives, memory_need, usable_bytes):
             return memory_need(dataclasses.replace(step_config, train_batch_size=size if whole else 2 * size,
                                                    gradient_accumulation_steps=1 if whole else 2))
 
-        found = largest_batch(of_size, usable_bytes, limit=step_config.train_batch_size)
-        if found.batch_size:
+        largest = largest_batch(of_size, usable_bytes, limit=step_config.train_batch_size)
+        if largest.batch_size:
             count = next(count for count in divisors(step_config.train_batch_size)
-                         if step_config.train_batch_size // count <= found.batch_size)
-            lines.append(f"  {change:{widest}}  {found.batch_size:4}  --gradient_accumulation_steps={count}")
+                         if step_config.train_batch_size // count <= largest.batch_size)
+            lines.append(f"  {change:{widest}}  {largest.batch_size:4}  "
+                         f"--gradient_accumulation_steps={count}")
         else:
-            lines.append(f"  {change:{widest}}  none; a single example needs {gb(found.one_more.total)}")
+            lines.append(f"  {change:{widest}}  none; a single example needs {gb(largest.one_more.total)}")
     return "\n".join(lines)
 
 
