@@ -560,14 +560,16 @@ def record_dataset(path, fields, batch, drop_remainder=False, batch_totals=(), n
       batch: a `Batch` for a training: the result is an endless, shuffled `training_dataset`. An int, the
         number of examples in a batch, for an evaluation or a prediction: the result is an
         `evaluation_dataset`, in the order of the file unless `trimmed_fields` are given.
-      drop_remainder: see `evaluation_dataset`.
-      batch_totals: see `training_dataset`.
+      drop_remainder: whether an evaluation leaves out the last batch if it is smaller than the others.
+      batch_totals: names of fields. Each batch of a training also has the scalar <name>_total: the sum of the
+        field over the whole step.
       num_threads: number of batches that are read at the same time. The order of the batches does not depend
         on this number.
       trimmed_fields: names of fields [B, F], or [B, C, F] if each example has C sequences. In each batch,
         these fields are cut to the length of the longest sequence, rounded up to a multiple of the batch's
         `length_step`. The first field is the mask: 1 for real tokens, 0 for padding after them. The examples
-        of a step or of 64 batches of an evaluation are sorted by length.
+        of a step are sorted by length, and so are those of 64 batches of an evaluation, whose batches then
+        have `EXAMPLE_INDEX`; see `batches.restore_file_order`.
       position_fields: names of fields [B, P] whose values are positions in the `trimmed_fields` [B, F]. If
         there are any, each record is checked: no padding is before a real token, and each position is that of
         a real token, or 0.
