@@ -183,7 +183,9 @@ TRAINING = section("Training", MACHINE, [
          "changed, so another process can train there at the same time."),
     WEIGHTS,
     Integer("train_batch_size", 32, "Batch size of training.", least=1),
-    Number("learning_rate", 5e-05, "Peak learning rate: the value at the end of warm-up.", above=0),
+    Number("learning_rate", 5e-05,
+           "Learning rate toward which warm-up rises. As in the published code, the linear decay counts from "
+           "step 0. So after a warm-up of a tenth of the steps, the rate is 0.9 times this value.", above=0),
     Choice("optimizer", "adamw", sorted(step_config.OPTIMIZERS),
            "Optimizer. The default is the optimizer of the published code."),
     Switch("adam_bias_correction", False,

@@ -246,9 +246,14 @@ def log_training(settings, task, num_train_steps, last_step):
     if epochs and num_train_steps < _FEW_STEPS and settings.train_batch_size > 8:
         logging.info("The training has fewer than %d steps. For a few hundred examples, --train_batch_size=8 "
                      "--num_train_epochs=8 usually gives better scores.", _FEW_STEPS)
-    logging.info("The learning rate rises to --learning_rate=%g in %s of warm-up, and then follows "
-                 "--lr_schedule=%s.", settings.learning_rate,
-                 terminal.counted(task.num_warmup_steps(), "step"), settings.lr_schedule)
+    rate, warmup_steps = settings.learning_rate, task.num_warmup_steps()
+    logging.info("The learning rate rises from 0 toward --learning_rate=%g in %s of warm-up.", rate,
+                 terminal.counted(warmup_steps, "step"))
+    if settings.lr_schedule != "linear":
+        logging.info("After warm-up, it is %.4g and follows --lr_schedule=%s.", rate, settings.lr_schedule)
+    elif warmup_steps < num_train_steps:
+        logging.info("After warm-up, it is %.4g and decays to 0, because --lr_schedule=linear counts from "
+                     "step 0.", rate * (1 - warmup_steps / num_train_steps))
     if last_step < num_train_steps:
         logging.info("--max_steps=%d: the training ends at step %d of %d. The learning rate still follows "
                      "the schedule of %d steps.",

@@ -24,11 +24,13 @@ def test_a_training_with_few_steps_says_which_flags_help(untrained):
 
 def test_a_run_that_stops_early_records_the_planned_steps(untrained):
     output = untrained.output
-    early = untrained.train(max_steps=4, do_eval=False, do_predict=False)
+    early = untrained.train(max_steps=4, do_eval=False, do_predict=False, warmup_proportion=0.25)
     early.assert_success("--max_steps=4: the training ends at step 4 of 8. ")
     assert re.search(r" Disk: this training needs about [\d.]+ MB in .*: at most 3 checkpoints", early.err)
     assert early.err.count("tensorboard --logdir output\n") == 1
-    assert early.err.count("The learning rate rises to --learning_rate=") == 1
+    rate = next(row for row in outputs.history(output) if row["step"] == 3)["learning_rate"]
+    assert " toward --learning_rate=0.0002 in 2 steps of warm-up.\n" in early.err
+    assert f" After warm-up, it is {rate:.4g} and decays to 0, because --lr_schedule=linear" in early.err
     assert "step 4/4  loss" in early.err and "step 5" not in early.err
     record = record_format.read_record(output)
     assert (record["planned_steps"], record["finished_step"]) == (8, 4)
