@@ -137,7 +137,8 @@ def describe_changes(settings, record, names):
 
 def _format_change(name, now, before):
     """Returns the values of a flag in this run and in the training as text."""
-    return f"--{name}={_format_flag(now):.200} (in the training: {_format_flag(before):.200})"
+    values = [text if len(text) <= 200 else f"{text[:199]}…" for text in map(_format_flag, (now, before))]
+    return f"--{name}={values[0]} (in the training: {values[1]})"
 
 
 def _format_flag(value):

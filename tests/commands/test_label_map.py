@@ -55,7 +55,8 @@ def test_a_map_joins_labels_in_all_files_and_in_later_commands(run_script, tiny_
     flags = dict(tiny_model.flags, train_file="train.csv", dev_file="dev.csv", num_train_epochs=1,
                  train_batch_size=8, class_weights="Yes:3", output_dir="out")
     run_script("run_classifier.py", **dict(flags, num_train_epochs=0.1)).assert_refused(
-        "the labels No and no differ only", "a file with `no,No`.")
+        "the labels No and no differ only", "the labels Yes and yes differ only",
+        "pass --label_map=labels.csv:\nold,new\nno,No\nyes,Yes\n")
     finished = run_script("run_classifier.py", **flags, label_map="map.csv", label_file="labels.txt")
     finished.assert_success("train, train.csv: 16 examples: yes 8, no 8.", "yes 1.5 (8), no 0.5 (8)",
                             "--label_map=map.csv: no file of this run contains the labels Ja.")
@@ -69,6 +70,9 @@ def test_a_map_joins_labels_in_all_files_and_in_later_commands(run_script, tiny_
     (tmp_path / "map.csv").unlink()
     later = run_script("run_classifier.py", dev_file="dev.csv", output_dir="out", results_dir="later")
     assert later.code == 0 and (tmp_path / "later" / "eval_results.txt").read_bytes() == scores, later.err
+    run_script("run_classifier.py", **dict(flags, num_train_epochs=2)).assert_refused(
+        "The labels have changed: --output_dir=out contains a training with 2 labels, and this run has 4 "
+        "(only in this run: No, Yes).", "train in another --output_dir")
     write_file(tmp_path / "map.csv", "Yes,no\nNo,yes\n")
     changed = run_script("run_classifier.py", **dict(flags, num_train_epochs=2), label_map="map.csv",
                          label_file="labels.txt")

@@ -135,7 +135,7 @@ def test_what_can_hardly_be_labels_is_said(run_script, tiny_model, tmp_path):
     finished = run_script("run_classifier.py", **tiny_model.flags, train_file="train.csv",
                           num_train_epochs=0.1)
     finished.assert_refused("there are 12 labels for 12 examples", "--task_type=regression",
-                            "train, train.csv: the labels 11 and 11.0 differ only in letter case or spelling")
+                            "the labels 11 and 11.0 differ only in letter case or spelling")
 
 
 def test_a_warning_about_labels_is_written_once(run_script, tiny_model, tmp_path):

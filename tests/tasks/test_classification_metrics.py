@@ -121,6 +121,15 @@ def test_it_is_said_if_all_examples_get_the_same_labels(labels, predicted, said)
     assert warning is None if said is None else warning.startswith(said)
 
 
+@pytest.mark.parametrize("labels, predicted, said", [
+    (["a", "b", "c", "c"], ["a", "a", "a", "b"], "never predicted: c (2 examples). Usually"),
+    ([("a", "b"), ("c",), ("b",)], [("a",), (), ()], "never predicted: b (2 examples), c (1 example)."),
+    (["a", "b"], ["b", "a"], None), ([("a",), ()], [("a",), ("b",)], None)])
+def test_labels_that_are_never_predicted_are_named(labels, predicted, said):
+    warning = classification_metrics.never_predicted_warning(labels, predicted)
+    assert warning is None if said is None else warning.startswith(said)
+
+
 # --- A score for each text -------------------------------------------------------------------------------
 
 

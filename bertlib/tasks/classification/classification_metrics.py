@@ -7,7 +7,12 @@ In the shapes, N is the number of examples, and C is the number of classes or la
 the metric is 0.
 """
 
+import collections
+import itertools
+
 import numpy as np
+
+from bertlib.system import terminal
 
 # Scores are nearly constant if their standard deviation is less than this share of that of the true scores.
 _LEAST_SPREAD = 0.05
@@ -109,6 +114,20 @@ def _constant_score_warning(labels, predicted):
             f"without a model, it would be {constant:.3g} if each prediction were the mean score. Scale the "
             "scores to a small range around 0, for example from -2 to 2: see the section \"Scores\" of "
             "docs/howto/classification.md. Or train longer.")
+
+
+def never_predicted_warning(labels, predicted):
+    """Returns a warning (str) that names the labels of examples that are predicted for no example; None if
+    there are no such labels. The arguments are those of `constant_answer_warning`, but not scores."""
+    label_counts, predicted_counts = (collections.Counter(itertools.chain.from_iterable(
+        answer if isinstance(answer, tuple) else (answer,) for answer in answers))
+        for answers in (labels, predicted))
+    never = [f"{label} ({terminal.counted(count, 'example')})" for label, count in label_counts.most_common()
+             if label not in predicted_counts]
+    if not never:
+        return None
+    return (f"never predicted: {', '.join(never[:20])}{', …' * (len(never) > 20)}. Usually, the training "
+            "file has too few examples of such a label, or the training is too short.")
 
 
 # --- Any number of labels for each text ------------------------------------------------------------------

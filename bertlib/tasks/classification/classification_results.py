@@ -99,8 +99,9 @@ class ClassificationResults:
             logging.info("%s: the macro F1 is the mean over all %d labels. %d of them have no example here, "
                          "so their F1 is 0: %s.", file_name, self.target.size, len(missing),
                          ", ".join(missing[:_MAX_LISTED]))
-        warning = classification_metrics.constant_answer_warning(
-            *zip(*((row.label, row.prediction) for row in rows)))
+        answers = list(zip(*((row.label, row.prediction) for row in rows)))
+        warning = classification_metrics.constant_answer_warning(*answers) or (
+            None if self.target.is_score else classification_metrics.never_predicted_warning(*answers))
         if warning:
             logging.warning("%s: %s", file_name, warning)
         return combined

@@ -119,6 +119,7 @@ class OwnData(classifier_data.DataProcessor):
         if settings.do_train:
             row_examples.check_several_labels(train)
             row_examples.check_distinguishable(labels or (), settings.label_file, train)
+            self._refuse_other_labels(labels or ())
         others = {"dev": read("dev_file")} if settings.do_eval and not takes_out else {}
         if settings.do_predict:
             others["test"] = read("test_file", needs_labels=False)
@@ -140,6 +141,23 @@ class OwnData(classifier_data.DataProcessor):
         self._files.update(others)
         self._warn_of_earlier_training(train)
         return labels
+
+    def _refuse_other_labels(self, labels):
+        """Raises a ValueError if --output_dir contains a training with other labels. `labels` are those of
+        this run, a container."""
+        directory = self._settings.output_directory
+        record = directory.newest and directory.record
+        trained = record and record["task"] == classifier_data.OWN_DATA and record["labels"] or labels
+        if set(trained) != set(labels):
+            which = "; ".join(f"only {owner}: {', '.join(names[:20])}{', …' * (len(names) > 20)}"
+                              for owner, names in (
+                                  ("in that training", [name for name in trained if name not in labels]),
+                                  ("in this run", [name for name in labels if name not in trained])) if names)
+            raise ValueError(f"The labels have changed: --output_dir={directory.path} contains a training "
+                             f"with {len(trained)} labels, and this run has {len(labels)} ({which}). A "
+                             "training can continue only with the same labels. For the new labels, train in "
+                             "another --output_dir. To continue that training, pass its data and its "
+                             "--label_map.")
 
     def _warn_of_earlier_training(self, train):
         """Warns if the files to evaluate contain examples of `Settings.earlier_training`. `train` is the

@@ -125,11 +125,34 @@ def similar_labels(labels):
     return [group for group in groups.values() if len(group) > 1]
 
 
-def advise_label_map(labels, new):
-    """Returns the advice to pass --label_map, with the lines that replace each of the labels by `new`."""
-    lines = " and ".join(f"`{prediction_files.format_csv_row([old, new]).strip()}`" for old in labels
-                         if old != new)
-    return f"or pass --label_map=labels.csv, a file with {lines}."
+def _format_label_map(replaced):
+    """Returns the content of a file for --label_map without a header. `replaced` is {old label: new label}.
+    """
+    return "\n".join(prediction_files.format_csv_row(pair).strip() for pair in replaced.items())
+
+
+def _warn_of_similar_labels(name, counts):
+    """Logs one warning about all labels that differ only in letter case or look misspelled, with the content
+    of a file for --label_map. `counts` is {label: number of rows with this label}."""
+    counts, replaced, reasons = dict(counts), {}, []
+    for group in similar_labels(counts):
+        new = max(group, key=counts.get)
+        reasons.append(f"the labels {' and '.join(group)} differ only in letter case or spelling")
+        replaced.update((old, new) for old in group if old != new)
+        counts[new] = sum(map(counts.pop, group))
+    for rare, frequent in text_keys.find_misspellings(counts).items():
+        reasons.append(f"the label {rare!r} occurs {counts[rare]} times, and looks like a misspelling of "
+                       f"{frequent!r}, which occurs {counts[frequent]} times")
+        replaced[rare] = frequent
+    for old, new in replaced.items():  # the new label of a row must not be the old label of another row
+        while new in replaced:
+            new = replaced[new]
+        replaced[old] = new
+    if replaced:
+        logging.warning("%s: these labels probably mean the same, but count as different labels:\n  %s\nIf "
+                        "this is right, write them in the same way. Or save the next lines as labels.csv, "
+                        "without those that are wrong, and pass --label_map=labels.csv:\nold,new\n%s",
+                        name, "\n  ".join(reasons), _format_label_map(replaced))
 
 
 def check_distinguishable(labels, label_file, train):
@@ -155,7 +178,8 @@ def check_distinguishable(labels, label_file, train):
             raise ValueError(f"{place(label)}: the label {ascii(label):.80} looks like the label "
                              f"{ascii(other):.80} ({place(other)}): they differ only in white space, "
                              "invisible characters or the encoding of accents. Write both labels in the same "
-                             f"way, {advise_label_map([label], other)}")
+                             "way, or pass --label_map=labels.csv, a file with "
+                             f"`{_format_label_map({label: other})}`.")
 
 
 def check_several_labels(file):
@@ -195,18 +219,7 @@ def log_labels(name, file, target, warns):
                  f" and {more} more labels" if more else "")
     if not warns:
         return
-    for group in similar_labels(target.labels):
-        new = max(group, key=counts.get)
-        logging.warning("%s: the labels %s differ only in letter case or spelling, but count as different "
-                        "labels. If they have the same meaning, write all of them in the same way, %s",
-                        name, " and ".join(group),
-                        advise_label_map(group, new))
-    for rare, frequent in text_keys.find_misspellings(counts).items():
-        logging.warning("%s: the label %r occurs %d times, and looks like a misspelling of %r, which occurs "
-                        "%d times. If the label is misspelled, correct it in the file, %s Otherwise, ignore "
-                        "this warning.",
-                        name, rare, counts[rare], frequent, counts[frequent],
-                        advise_label_map([rare], frequent))
+    _warn_of_similar_labels(name, counts)
     if not target.is_multilabel and target.size > _usual_number(target.labels, len(file.rows)):
         logging.warning("%s: there are %d labels for %d examples. If the labels are in another column, name "
                         "it with --label_column. If the labels are scores, pass --task_type=regression.",
