@@ -59,6 +59,7 @@ ENTRIES = shared_flags.GPUS + PREDICTOR + entries.section("Lines", None, [
                    "stops at such a line."),
     entries.Switch("interactive", False, "Ask for the texts on the terminal, one after the other."),
     shared_flags.OUTPUT_DELIMITER,
+    shared_flags.OUTPUT_DECIMAL,
     shared_flags.CSV_SAFE,
 ]) + shared_flags.columns(_COLUMNS) + shared_flags.word_columns(_COLUMNS) + shared_flags.REPLICAS
 

@@ -217,4 +217,4 @@ def format_table(faults, dialect=PLAIN):
     """
     return prediction_files.format_csv_header(_COLUMNS, False, dialect) + "".join(
         prediction_files.format_csv_row([fault.path, fault.line, fault.kind, fault.reason, fault.text],
-                                        delimiter=dialect.delimiter) for fault in faults)
+                                        dialect=dialect) for fault in faults)

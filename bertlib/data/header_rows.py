@@ -54,7 +54,7 @@ class LabelKind:
         """Returns whether a field contains a label. For a regression, each number is a label. For the other
         task types, only the known labels are labels. If the known labels were not passed, returns None."""
         if self.is_score:
-            return parse_number(value.strip()) is not None
+            return parse_number(value.strip().replace(",", ".")) is not None
         return None if self.known_labels is None else bool(self.known_labels.intersection(self.split(value)))
 
     def is_example(self, value, other_values):

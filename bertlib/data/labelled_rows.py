@@ -6,6 +6,18 @@ from typing import NamedTuple
 from bertlib.data import columns, faults, header_rows, label_lists, row_fields, tables, text_keys
 from bertlib.data.tables import RowError
 
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")  # the comma may also be a decimal comma
+# {whether the other scores of the file have a decimal comma: the problem of a score with other signs}
+_WRONG_SIGNS = {
+    False: "the score has a decimal comma, or separators between thousands. Write 1234.5 instead of 1.234,5 "
+           "or 1,234.5. A spreadsheet program does this if you set its decimal separator to a point, hide "
+           "separators between thousands and save the file again.",
+    True: "the score has a point or separators between thousands, but other scores of the file have a "
+          "decimal comma. Write 1234,5 instead of 1.234,5 or 1234.5. A spreadsheet program does this if the "
+          "cells contain numbers instead of texts, you hide separators between thousands and save the file "
+          "again.",
+}
+
 
 class Row(NamedTuple):
     """One example, read from a file.
@@ -168,6 +180,7 @@ class ExampleReader(columns.TextReader):
             check_name(place.line, place.name_of(where), self.label_kind.separator)
         lists = self._label_lists(rows, labels[0], known_labels, is_ordered) if (
             self.label_kind.is_multilabel and labels is not None and len(labels) == 1) else None
+        decimal = self._decimal_sign(place, rows, labels)
         examples, label = [], None
         for row in rows:
             if len(row.texts) != len(rows[0].texts):
@@ -178,7 +191,7 @@ class ExampleReader(columns.TextReader):
             if labels is not None:
                 try:
                     label = (self._checked_names(row.line, lists[row.line]) if lists is not None else
-                             self._label(place, row.line, row.values, labels, known_labels))
+                             self._label(place, row.line, row.values, labels, known_labels, decimal))
                     if problem := find_problem and find_problem(row, label):
                         raise RowError(row.line, problem, "unknown label")
                 except RowError as error:
@@ -186,8 +199,21 @@ class ExampleReader(columns.TextReader):
                     bad_lines.add(error, row.values, place.delimiter)
                     continue
             examples.append(Row(row.line, row.texts, label, row.values))
-        return ExampleFile(path, examples, labels is not None, place.names, file.dialect,
-                           file.row_of)
+        return ExampleFile(path, examples, labels is not None, place.names,
+                           file.dialect._replace(decimal=decimal), file.row_of)
+
+    def _decimal_sign(self, place, rows, labels):
+        """Returns the decimal sign of the scores in a file, "," or ".". `labels` are their places, or None.
+
+        A comma counts only in a file with another delimiter. The texts "1,234" to "999,999" do not count:
+        their comma may be a separator between thousands.
+        """
+        if not (self.label_kind.is_score and labels) or place.delimiter in (None, ","):
+            return "."
+        signs = [sign for text in (row.values[labels[0]].strip() for row in rows) for sign in ".,"
+                 if sign in text and parse_score(text.replace(sign, ".")) is not None
+                 and not _THOUSANDS.fullmatch(text)]
+        return "," if 2 * signs.count(",") > len(signs) else "."
 
     def _label_places(self, place, texts, rows, needs_labels, known_labels):
         """Finds the columns of the labels. Returns a list of their positions in a row, or of their names in
@@ -223,7 +249,7 @@ class ExampleReader(columns.TextReader):
         """Returns whether a row of a file without column names has valid labels at the positions `places`."""
         values = [row.values[where] for where in places]
         if self.label_kind.is_score:
-            return parse_score(values[0]) is not None
+            return parse_score(values[0].replace(",", ".")) is not None
         if self.label_kind.is_multilabel and len(places) > 1:
             return all(value.strip().lower() in label_lists.BITS for value in values)
         names = self.label_kind.with_known(known_labels).split(values[0])
@@ -271,9 +297,9 @@ class ExampleReader(columns.TextReader):
             check_name(line, name, self.label_kind.separator)
         return tuple(dict.fromkeys(map(self.map_label, names)))
 
-    def _label(self, place, line, row, places, known_labels):
+    def _label(self, place, line, row, places, known_labels, decimal):
         """Returns the label of a row; see `Row`. For the labels in one column of a multi-label task, see
-        `_label_lists`."""
+        `_label_lists`. `decimal` is the decimal sign of scores."""
         if len(places) > 1:
             return tuple(dict.fromkeys(self.map_label(place.name_of(where)) for where in places
                                        if _parse_decision(place, line, row, where)))
@@ -283,12 +309,10 @@ class ExampleReader(columns.TextReader):
         what = "the score" if self.label_kind.is_score else "the label"
         text = self.map_label(columns.value_to_text(line, value, what, several).strip())
         if self.label_kind.is_score:
-            number = parse_score(text)
+            is_comma = decimal == ","
+            number = None if is_comma and "." in text else parse_score(text.replace(decimal, "."))
             if number is None and tables.parse_number(re.sub(r"[.,'’\s]", "", text)) is not None:
-                raise RowError(line, "the score has a decimal comma, or separators between thousands. Write "
-                               "1234.5 instead of 1.234,5 or 1,234.5. A spreadsheet program does this if you "
-                               "set its decimal separator to a point, hide separators between thousands and "
-                               "save the file again.", "bad score", value=f"{text!r:.80}")
+                raise RowError(line, _WRONG_SIGNS[is_comma], "bad score", value=f"{text!r:.80}")
             if number is None:
                 header = "" if place.names or line > place.line else (
                     " If this is a header row, pass --header=true.")

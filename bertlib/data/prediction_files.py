@@ -12,7 +12,7 @@ FORMATS = ("csv", "jsonl")
 ANSWER_SEPARATOR = " | "  # separates the accepted answers to a question of SQuAD in a CSV table
 # If a cell begins with one of these characters, a spreadsheet program reads the cell as a formula.
 _FORMULA_STARTS = tuple("=+-@\t\r")
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_NUMBER = re.compile(r"[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def write_predictions(path, rows, predictions_format="csv", csv_safe=False, separator=",",
@@ -58,7 +58,7 @@ def write_predictions(path, rows, predictions_format="csv", csv_safe=False, sepa
             if is_csv:
                 cells = [separator.join(value) if isinstance(value, tuple) else value
                          for value in map(values.get, names)]
-                text = format_csv_row(cells, csv_safe, dialect.delimiter)
+                text = format_csv_row(cells, csv_safe, dialect)
             else:
                 text = files.json_text(values, ensure_ascii=False) + "\n"
             # A text may contain half of a surrogate pair. UTF-8 cannot encode such a half, so "?" is written
@@ -69,30 +69,30 @@ def write_predictions(path, rows, predictions_format="csv", csv_safe=False, sepa
 def format_csv_header(names, csv_safe, dialect):
     """Returns the start of a CSV file: the byte-order mark if the `tables.Dialect` has one, and the header
     row. For the arguments, see `format_csv_row`."""
-    return "\ufeff" * dialect.has_mark + format_csv_row(names, csv_safe, dialect.delimiter)
+    return "\ufeff" * dialect.has_mark + format_csv_row(names, csv_safe, dialect)
 
 
-def format_csv_row(values, csv_safe=False, delimiter=","):
+def format_csv_row(values, csv_safe=False, dialect=PLAIN):
     """Returns a row of CSV with a line end.
 
     Args:
       values: list of values. None becomes an empty field. True becomes "true", and False becomes "false".
       csv_safe: whether to put an apostrophe before each text that a spreadsheet program would execute as a
         formula. Numbers such as -3.5 are unchanged.
-      delimiter: the character between values.
+      dialect: a `tables.Dialect`.
     """
-    cells = [_cell(value, csv_safe) for value in values]
+    cells = [_cell(value, csv_safe, dialect.decimal) for value in values]
     buffer = io.StringIO()
     # A field that contains "\r" must be written in quotes. Python's csv does so only if the line end contains
     # "\r". So the row is written with "\r\n", which is then replaced by "\n". For the same reason, the line
     # end contains a comma if the delimiter is another character: `tables.Table` would take a comma outside of
     # quotes for the delimiter.
-    end = "\r\n" if delimiter == "," else "\r\n,"
-    csv.writer(buffer, delimiter=delimiter, lineterminator=end).writerow(cells)
+    end = "\r\n" if dialect.delimiter == "," else "\r\n,"
+    csv.writer(buffer, delimiter=dialect.delimiter, lineterminator=end).writerow(cells)
     return buffer.getvalue()[:-len(end)] + "\n"
 
 
-def _cell(value, csv_safe):
+def _cell(value, csv_safe, decimal):
     """Converts a value to the text of a CSV field.
 
     With `csv_safe`, a text that begins like a formula gets an apostrophe at its start. A spreadsheet program
@@ -102,6 +102,8 @@ def _cell(value, csv_safe):
         return ""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, float):
+        return str(value).replace(".", decimal)
     text = str(value)
     if csv_safe and text.startswith(_FORMULA_STARTS) and not _is_number(value):
         return f"'{text}"

@@ -6,6 +6,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 
+def read_number(value):
+    """Returns a number of a table, which may have a decimal comma, as a float.
+
+    Raises:
+      TypeError, ValueError: the value is not a number.
+    """
+    return float(value.replace(",", ".") if isinstance(value, str) else value)
+
+
 class Table(NamedTuple):
     """A table of predictions.
 
@@ -44,7 +53,7 @@ class Table(NamedTuple):
         values = []
         for number, row in enumerate(self.rows, 1):
             try:
-                values.append(float(row.get(name)))
+                values.append(read_number(row.get(name)))
             except (TypeError, ValueError):
                 values.append(math.nan)
             if not math.isfinite(values[-1]):

@@ -26,6 +26,8 @@ FORMATS = ("csv", "tsv", "jsonl")
 # Maps each name that --delimiter accepts to the character that separates columns. With None, the reader
 # determines the character from the first row. The flag also accepts the character itself.
 DELIMITERS = {"auto": None, "comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
+# Maps each value of --output_decimal to a decimal sign. With None, the input determines it.
+DECIMAL_SIGNS = {"auto": None, "comma": ",", "point": "."}
 # Largest number of characters in a field. A longer field is an error: probably a quote is not closed, or the
 # file has no line ends.
 MAX_FIELD_CHARACTERS = 10**8
@@ -431,15 +433,19 @@ class Dialect(NamedTuple):
     Attributes:
       delimiter: the character between values.
       has_mark: whether a file with results begins with the byte-order mark of UTF-8; see `needs_mark`.
+      decimal: the decimal sign of numbers, "." or ",".
     """
 
     delimiter: str = ","
     has_mark: bool = False
+    decimal: str = "."
 
-    def of_output(self, output_delimiter):
-        """Returns the form of a CSV file that is written for an input file of this form. `output_delimiter`
-        is the value of --output_delimiter."""
-        return self._replace(delimiter=DELIMITERS.get(output_delimiter, output_delimiter) or self.delimiter)
+    def of_output(self, settings):
+        """Returns the form of a CSV file that is written for an input file of this form. `settings` has the
+        values of --output_delimiter and --output_decimal."""
+        name = settings.output_delimiter
+        return self._replace(delimiter=DELIMITERS.get(name, name) or self.delimiter,
+                             decimal=DECIMAL_SIGNS[settings.output_decimal] or self.decimal)
 
 
 def needs_mark(marks, encoding):

@@ -153,7 +153,7 @@ def _create_table(settings, predictor, input_format, reader):
     labels = predictor.answers.columns_of_answers() if fields else ()
     return AnswerTable(fields, settings.skip_bad_lines, settings.csv_safe,
                        predictor.label_separator, labels,
-                       lambda: reader.dialect.of_output(settings.output_delimiter))
+                       lambda: reader.dialect.of_output(settings))
 
 
 def _broadcast(replicas, chunks):
@@ -296,7 +296,7 @@ class AnswerTable:
         start = self._start(item, answer) if self._columns is None else ""
         fields = row_fields.to_texts(item.fields)
         values = [*map(fields.get, self._fields), *map(answer.get, self._columns)]
-        return start + format_csv_row(values, self._csv_safe, self._dialect.delimiter)
+        return start + format_csv_row(values, self._csv_safe, self._dialect)
 
     def finish(self):
         """Returns the text to write after the last call of `format`.

@@ -43,7 +43,7 @@ def write_skipped_lines(settings, skipped, dialect):
     """
     directory = settings.output_dir if settings.do_train else settings.results_dir
     path = os.path.join(directory, file_names.SKIPPED_LINES)
-    files.write_text(path, faults.format_table(skipped, dialect.of_output(settings.output_delimiter)))
+    files.write_text(path, faults.format_table(skipped, dialect.of_output(settings)))
     if skipped:
         logging.warning("%s lists the %d lines that were left out.", path, len(skipped))
 

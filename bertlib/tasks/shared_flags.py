@@ -4,7 +4,7 @@ A function returns a group whose default, heading or meaning differs between com
 """
 
 from bertlib.data import prediction_files
-from bertlib.data.tables import check_encoding, is_delimiter
+from bertlib.data.tables import DECIMAL_SIGNS, check_encoding, is_delimiter
 from bertlib.estimator import step_config
 from bertlib.runs.best_weights import BEST, LAST
 from bertlib.runs.entries import (
@@ -334,12 +334,17 @@ OUTPUT_DELIMITER = Text("output_delimiter", "auto",
     "character. auto: the delimiter of the input if it is CSV, otherwise a comma. The table begins with a "
     "byte-order mark if the input does.", is_delimiter, _DELIMITERS)
 
+OUTPUT_DECIMAL = Choice("output_decimal", "auto", list(DECIMAL_SIGNS),
+    "Decimal sign of the numbers in CSV tables. auto: a comma if the scores of the input have decimal "
+    "commas, otherwise a point.")
+
 TABLES = section("Tables of predictions", SPEED, [
     Choice("predictions_format", "csv", list(prediction_files.FORMATS),
            "Format of the tables of predictions. csv: an evaluation writes eval_predictions.csv, and a "
            "prediction writes test_predictions.csv. jsonl: the tables are in JSON Lines, and their names end "
            "in .jsonl."),
     OUTPUT_DELIMITER,
+    OUTPUT_DECIMAL,
     CSV_SAFE,
 ])
 

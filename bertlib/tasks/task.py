@@ -265,7 +265,7 @@ class Task(abc.ABC):
         settings = self.settings
         path = os.path.join(settings.results_dir, f"{name}.{settings.predictions_format}")
         prediction_files.write_predictions(path, rows, settings.predictions_format, settings.csv_safe,
-                                           separator, dialect.of_output(settings.output_delimiter))
+                                           separator, dialect.of_output(settings))
         logging.info("Table of the predictions: %s.", path)
 
 

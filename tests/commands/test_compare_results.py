@@ -130,6 +130,8 @@ def test_a_regression_has_correlations():
     scores[1:] = scores[0] + scores[1:] * [[0.5], [2.0]]
     for name, predicted in zip("ab", scores[1:]):
         write(name, classified(scores[0], predicted), labels=None, task_type="regression")
+    comma = [[str(float(score)).replace(".", ",") for score in row] for row in scores[[0, 2]]]
+    write("b", classified(*comma), labels=None, task_type="regression")  # from --output_decimal=comma
     found = compare("a", "b")
     assert [entry["metric"] for entry in found["metrics"]] == ["eval_pearson", "eval_spearman"]
     assert found["metrics"][1]["values"] == pytest.approx(

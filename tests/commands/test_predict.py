@@ -215,7 +215,7 @@ def test_csv_in_csv_out(predict, tmp_path):
     ("a.csv", b"id;text_a\n\xe9;the cat, a dog\n", {"encoding": "cp1252"}, "\ufeffid;text_a;"),
     ("a.csv", "id|text_a\n1|the cat, a dog\n".encode("utf-16"), {"encoding": "utf-16", "delimiter": "pipe"},
      "\ufeffid|text_a|"),
-    ("a.csv", "sep=;\nid;text_a\n1;the cat, a dog\n", {}, "\ufeffid;text_a;"),
+    ("a.csv", "sep=;\nid;text_a\n1;the cat, a dog\n", {"output_decimal": "comma"}, "\ufeffid;text_a;"),
     ("a.txt", "\ufeffthe cat, a dog\n", {}, "\ufefftext_a,"),
     ("a.txt", b"the cat, a dog\n", {"encoding": "cp1252"}, "\ufefftext_a,"),
     ("a.jsonl", '{"id": "1", "text_a": "the cat, a dog"}', {"output_delimiter": "tab"}, "id\ttext_a\t")])
@@ -223,6 +223,7 @@ def test_a_table_has_the_delimiter_and_the_mark_of_the_input(name, lines, flags,
     predict(lines, name, output_file="answers.csv", **flags)[0].assert_success()
     text = (tmp_path / "answers.csv").read_bytes().decode()
     assert text.startswith(start) and '"the cat, a dog"' in text.split("\n")[1]
+    assert ('"0,' in text.split("\n")[1]) == (flags.get("output_decimal") == "comma")
     if start[-1] == ";":  # the answers are an input again
         again, answers = predict(text.encode(), "answers.csv", output_format="jsonl")
         assert again.code == 0 and answers[0]["text_a"] == "the cat, a dog", again.err

@@ -44,8 +44,9 @@ _TRAINING = {
 _FINE_TUNING = {
     **_TRAINING, **flags(warmup_proportion=(0, 1), num_train_epochs=1, predictions_format="jsonl",
                          csv_safe=True, features_cache="cache", output_delimiter="tab", num_workers=2,
-                         max_train_examples=9, max_eval_examples=3, do_lower_case=False,
-                         protect_special_tokens=True, predict_batch_size=3, marker_tokens="[E1],[/E1]"),
+                         output_decimal="comma", max_train_examples=9, max_eval_examples=3,
+                         do_lower_case=False, protect_special_tokens=True, predict_batch_size=3,
+                         marker_tokens="[E1],[/E1]"),
     "phases": [{}, {"do_predict": True}, {"do_eval": False},
                {"do_train": None, "do_eval": None, "do_predict": None}]}
 _OWN_DATA = {**flags(skip_bad_lines=True, encoding="latin-1", header="true", delimiter="comma")}

@@ -19,10 +19,11 @@ def read_csv(path):
 
 
 def test_a_safe_table_contains_no_formula():
-    formulas, others = ["=1+1", "+a", "-a", "@a", "\ta", "-1_0", "-1-1"], ["-3.5", "+1e-5", "a=b", -3.5]
+    formulas = ["=1+1", "+a", "-a", "@a", "\ta", "-1_0", "-1-1"]
+    others = ["-3.5", "-3,5", "+1e-5", "a=b", -3.5]
     assert format_csv_row(formulas, csv_safe=True) == ",".join(f"'{text}" for text in formulas) + "\n"
     assert format_csv_row(["\ra", *others, True, None], csv_safe=True) == (
-        "\"'\ra\",-3.5,+1e-5,a=b,-3.5,true,\n")
+        "\"'\ra\",-3.5,\"-3,5\",+1e-5,a=b,-3.5,true,\n")
     assert format_csv_row(formulas) == ",".join(formulas) + "\n"
 
 
@@ -54,18 +55,19 @@ def test_a_question_has_one_probability(tmp_path):
     assert read_json(tmp_path / "a.jsonl")["probability"] == 0.5
 
 
-@pytest.mark.parametrize("has_mark", [False, True])
+@pytest.mark.parametrize("has_mark, decimal", [(False, "."), (True, ",")])
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|", "e"])
-def test_a_table_with_any_delimiter_is_read_again(delimiter, has_mark, tmp_path):
+def test_a_table_with_any_delimiter_is_read_again(delimiter, has_mark, decimal, tmp_path):
     path, text = tmp_path / "a.csv", ' =a;b,"c"|d\te\nf '
     rows = [PredictedRow(2, {"x,y": text, "z;": "é"}, (), text, "l", {"a,b": 0.5, "l": 0.25})]
-    write_predictions(path, rows, dialect=tables.Dialect(delimiter, has_mark))
+    write_predictions(path, rows, dialect=tables.Dialect(delimiter, has_mark, decimal))
     assert path.read_bytes().startswith(b"\xef\xbb\xbf") == has_mark
     row, = paired_predictions.read_rows(str(path))
     assert row == {"line": "2", "x,y": text, "z;": "é", "label": text, "prediction": "l",
-                   "probability_a,b": "0.5", "probability_l": "0.25", "is_right": "", "loss": ""}
+                   "probability_a,b": f"0{decimal}5", "probability_l": f"0{decimal}25", "is_right": "",
+                   "loss": ""}
     if delimiter in ",;":  # a command recognizes these without a flag
         with open(path, "rb") as stream:
             table = tables.Table(stream, "csv")
             assert [list(values) for _, values in table] == [list(row), list(row.values())]
-        assert table.dialect == (delimiter, has_mark)
+        assert table.dialect == tables.Dialect(delimiter, has_mark)

@@ -76,13 +76,33 @@ def test_a_header_with_another_delimiter_names_the_flag(header, advice, tmp_path
 def test_scores_with_separators_are_one_problem(tmp_path):
     """In the last row, the space between thousands is a narrow one, as in French."""
     scores = ["2,2 ", "x", "1,234.5", "1.234,5", "1.234.567", "-1'234", "+1\u202f234,5"]
-    path = written(tmp_path, "text;score\n" + "".join(f"a;{score}\n" for score in scores))
+    path = written(tmp_path, "text,score\n" + "".join(f'a,"{score}"\n' for score in scores))
     message = error_of(path, task_type="regression", label=["score"])
     assert f"{path}:2: the score has a decimal comma, or separators between thousands. Write" in message
     assert "The value is '2,2'. The same problem in other lines (5): 4, 5, 6, 7, 8\n" in message
     assert f"\n{path}:3: the score 'x' is not a finite number" in message
     skipping = error_of(path, task_type="regression", label=["score"], skip_bad_lines=True)
     assert "Correct the problem of these lines, or check --delimiter, --encoding and" in skipping
+
+
+@pytest.mark.parametrize("scores, decimal, problem", [
+    (["3,5", "-1,125", "2", "1,5E+03"], ",", None), (["1,234", "2,5"], ",", None),
+    (["1,234", "2"], ".", ":2: the score has a decimal comma, or separators between thousands"),
+    (["3.5", "1.5", "2,5"], ".", ":4: the score has a decimal comma"),
+    (["3,5", "1,5", "2.5"], ",", ":4: the score has a point or separators between thousands, but other"),
+    (["3,5", "1.234,5"], ",", ":3: the score has a point"), (["3,5", "1 234,5"], ",", ":3: the score has a")])
+@pytest.mark.parametrize("header", ["", "text;score\n"])
+def test_scores_have_decimal_commas_if_another_character_separates_columns(scores, decimal, problem, header,
+                                                                          tmp_path):
+    path = written(tmp_path, header + "".join(f"a;{score}\n" for score in scores))
+    options = dict(task_type="regression", text=[1], label=[2], delimiter=";", header=bool(header))
+    if problem:
+        line, rest = problem[1:].split(":")
+        assert f"{path}:{int(line) - (not header)}:{rest}" in error_of(path, **options)
+    else:
+        file = example_reader(**options).read(path)
+        assert [row.label for row in file.rows] == [float(text.replace(",", ".")) for text in scores]
+        assert file.dialect.decimal == decimal
 
 
 def test_a_line_is_named_with_its_row_in_a_spreadsheet(tmp_path):

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from bertlib.data import example_encoding, prediction_rows, tables
-from bertlib.data.prediction_tables import Scored
+from bertlib.data.prediction_tables import Scored, read_number
 from bertlib.runs import entries
 from bertlib.tasks.classification import classification_metrics
 from bertlib.tasks.target import Target
@@ -240,7 +240,7 @@ class Score(TextTarget):
 
     def compared_label(self, value):
         with contextlib.suppress(TypeError, ValueError):
-            return repr(float(value))
+            return repr(read_number(value))
         return None
 
     def read_column(self, table, name):
