@@ -70,12 +70,17 @@ class SweepDirectory:
                              f"{'; '.join(changes)}. Pass another --sweep_dir, or the same command.")
 
     def add(self, runs, metric=None):
-        """Adds runs to the sweep, and writes sweep.json with the name of the metric that ranks the runs."""
+        """Makes `runs` the grid of the sweep, and writes sweep.json with the name of the metric that ranks
+        the runs. Ended runs of an earlier grid stay in the sweep. Its other runs are left out."""
         self.metric = metric or self.metric
         for folder in ("runs", "logs", "rows"):
             files.make_directories(os.path.join(self.path, folder))
-        for run in runs:
-            self._runs.setdefault(run.name, run)
+        now, ended = {run.name: run for run in runs}, {run.name for run in self.ended_runs()}
+        earlier = self._runs.keys() - now
+        if earlier:
+            logging.info("An earlier --grid had other runs: %d that have ended stay in the results, and %d "
+                         "that have not ended are left out.", len(earlier & ended), len(earlier - ended))
+        self._runs = {name: run for name, run in {**self._runs, **now}.items() if name not in earlier - ended}
         content = {"format": _FORMAT, "script": self._script, "flags": self.base,
                    "working_directory": os.getcwd(), "metric": self.metric,
                    "runs": [run.settings for run in self._runs.values()]}
@@ -83,8 +88,7 @@ class SweepDirectory:
 
     @property
     def runs(self):
-        """Returns the list of all runs. Runs of earlier grids are included, even if the current grid does not
-        contain them."""
+        """Returns the list of all runs: those of the current grid, and ended runs of earlier grids."""
         return list(self._runs.values())
 
     def output_dir(self, run):

@@ -344,7 +344,7 @@ def test_a_sweep_with_runs_that_have_not_ended_is_called_unfinished():
     opened = sweep_directory.SweepDirectory(b)
     opened.store(sweep_runs.Run(opened.runs[0].settings, sweep_runs.RUNNING))
     assert "b has no finished run: " not in refused(a, b)
-    opened.add([sweep_runs.Run({"learning_rate": "5e-05", "seed": "0.0"})])
+    opened.add([*opened.runs, sweep_runs.Run({"learning_rate": "5e-05", "seed": "0.0"})])
     opened.store(sweep_runs.Run(opened.runs[1].settings, sweep_runs.DONE, {"eval_loss": 1}))
     lines = compare(a, b, metric="loss")["conclusion"]
     assert lines[-1].startswith("b is unfinished: 2 of 4 runs have not ended. ")

@@ -254,6 +254,18 @@ def test_each_job_has_its_own_gpu(directory, monkeypatch):
     assert gpus[:2] == ["3", "GPU-ab"] and set(gpus) == {"3", "GPU-ab"}
 
 
+def test_runs_of_a_replaced_grid_are_named_and_not_waited_for(directory, caplog):
+    caplog.set_level("INFO", logger="absl")
+    assert sweep(["0.3", "0.5"]) == 1
+    opened = sweep_directory.SweepDirectory("sweep")
+    opened.add([*opened.runs, sweep_runs.Run({"a": "0.4"}), sweep_runs.Run({"a": "0.8"})])
+    assert sweep(["0.6", "0.8"]) == 0
+    assert ("An earlier --grid had other runs: 2 that have ended stay in the results, and 1 that have not "
+            "ended are left out.") in caplog.text
+    assert "<p class=\"summary\">4 of 4 runs have ended:" in (directory / "sweep" / "sweep.html").read_text()
+    assert sorted(statuses(directory)) == ["0.3", "0.5", "0.6", "0.8"]
+
+
 def test_another_metric_judges_the_same_runs(directory):
     assert sweep(["0.9", "0.6"], metric="eval_recall", keep="all") == 0
     assert statuses(directory) == {"0.9": "diverged", "0.6": "finished"}
