@@ -14,9 +14,12 @@ import test_rooms
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 
-from bertlib.commands import common_flags  # noqa: E402
+from bertlib.commands import common_flags, published_files  # noqa: E402
 
 import render_flags  # noqa: E402  after the path
+
+from bertlib.estimator import step_config  # noqa: E402
+from bertlib.tasks.classification import classification_target, classifier_data  # noqa: E402
 
 README = ROOT / "README.md"
 INDEX = ROOT / "docs" / "index.md"
@@ -169,6 +172,20 @@ def test_short_names_of_the_paths_are_defined():
     names_of_modules, classes = test_rooms.names_of_all_modules()
     ops = {"IdentityN", "BertDropoutMask"}
     assert not list(test_rooms.stale_names(text, names_of_modules, classes | ops))
+
+
+METRICS = [name for target in (classification_target.SingleLabel, classification_target.Score,
+                               classification_target.MultiLabel) for name in target().metric_names]
+
+
+@pytest.mark.parametrize("page, names", [
+    ("memory", step_config.OPTIMIZERS), ("data", published_files.DATA),
+    ("glue", [processor.name for processor in classifier_data.PROCESSORS.values()]),
+    ("own_task", METRICS), ("compare", METRICS), ("classification", [f"eval_{name}" for name in METRICS])])
+def test_a_page_lists_each_name(page, names):
+    text = text_of(ROOT / "docs" / "howto" / f"{page}.md")
+    named = re.findall(r"[\w.-]+", " ".join([*code_spans(text), *code_lines(text)]))
+    assert not set(names) - set(named), f"Add these names to docs/howto/{page}.md, between backticks."
 
 
 # --- Commands and flags ----------------------------------------------------------------------------------

@@ -187,7 +187,7 @@ TRAINING = section("Training", MACHINE, [
            "Learning rate toward which warm-up rises. As in the published code, the linear decay counts from "
            "step 0. So after a warm-up of a tenth of the steps, the rate is 0.9 times this value.", above=0),
     Choice("optimizer", "adamw", sorted(step_config.OPTIMIZERS),
-           "Optimizer. The default is the optimizer of the published code."),
+           "Optimizer; see docs/howto/memory.md#optimizers. The default is that of the published code."),
     Switch("adam_bias_correction", False,
            "With --optimizer=adamw: use Adam's bias correction. The published code does not use it.",
            advanced="training"),

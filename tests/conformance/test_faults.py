@@ -21,6 +21,8 @@ from scripts import ROOT, Finished, environment
 from test_flag_effects import command_line, workspace, write_inputs  # noqa: F401  a fixture
 import tiny
 
+from bertlib.estimator import step_config
+
 ERRORS = ("ENOSPC", "EIO", "EACCES", "ENOMEM", "EMFILE")
 _INSIDE = "tests/conformance/inside.py"
 _UNFINISHED = re.compile(r"\.partial|\.tempstate|/temp-|/\.new_model\.")
@@ -117,9 +119,10 @@ def test_each_change_may_be_the_last_or_fail(command, number, source, scripts, t
 # Flags under which a killed training continues, in addition to those of the rows.
 SETTINGS = [
     dict(precision="bf16"), dict(precision="fp16", recompute="attention"), dict(recompute="layers"),
-    dict(gradient_accumulation_steps=4), dict(optimizer="lamb"), dict(tokens_per_micro_batch=40),
-    dict(optimizer="adafactor", lr_schedule="cosine"), dict(compile_kernels=True, trim_padding=False),
-    dict(eval_every_steps=2, keep_best="eval_f1", early_stopping_evals=2), dict(features_cache="cache")]
+    dict(gradient_accumulation_steps=4), dict(tokens_per_micro_batch=40),
+    *(dict(optimizer=name, lr_schedule="cosine") for name in step_config.OPTIMIZERS[1:]),
+    dict(compile_kernels=True, trim_padding=False), dict(features_cache="cache"),
+    dict(eval_every_steps=2, keep_best="eval_f1", early_stopping_evals=2)]
 
 
 def complete(work, **changes):

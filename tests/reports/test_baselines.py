@@ -74,10 +74,9 @@ def test_classes(read, names):
     for name, answers in (("words", predicted), ("most_frequent_label",
                                                  np.full(len(labels), np.bincount(labels).argmax()))):
         average = "binary" if len(names) == 2 else "macro"
-        assert found[name] == pytest.approx({
-            "eval_accuracy": sklearn_metrics.accuracy_score(labels, answers),
-            "eval_f1": sklearn_metrics.f1_score(labels, answers, average=average),
-            "eval_matthews": sklearn_metrics.matthews_corrcoef(labels, answers)})
+        assert found[name]["eval_accuracy"] == pytest.approx(sklearn_metrics.accuracy_score(labels, answers))
+        assert found[name]["eval_f1"] == pytest.approx(
+            sklearn_metrics.f1_score(labels, answers, average=average))
 
 
 def test_scores():

@@ -49,6 +49,8 @@ def test_metrics_of_classes(classes):
         "eval_confusion_matrix": sklearn_metrics.confusion_matrix(labels, predicted, labels=every),
         "eval_loss": sklearn_metrics.log_loss(labels, probabilities, labels=every)}
     check_metrics(found, expected)
+    assert [f"eval_{name}" for name in target.metric_names] == list(target.compare(labels, predicted)), (
+        "`metric_names` names the metrics of `compare`")
     assert losses.dtype == np.float32
     check_labels(target.details(labels, probabilities)["labels"], np.eye(classes)[labels],
                  np.eye(classes)[predicted])

@@ -30,8 +30,8 @@ class TextTarget(Target):
       field: the `example_encoding.Field` "label_ids" of stored features. It contains the label.
       default_label: label for examples whose label is unknown.
       output: name of the head's prediction that is written to files.
-      metric_names: {name of a metric: its name in the log, which may contain labels}. The first two are the
-        official metrics of the user's own data.
+      metric_names: {name of a metric: its name in the log, which may contain labels}. The metrics are
+        those of `compare`. All are fractions. The first two are the official metrics of the user's own data.
       threshold: a label is predicted if its probability is at least this number; None if the labels exclude
         each other.
     """
@@ -44,6 +44,10 @@ class TextTarget(Target):
         """Creates a target. `labels` is a list of str."""
         self.labels = list(labels)
         self._ids = {label: index for index, label in enumerate(self.labels)}
+
+    @property
+    def fractions(self):
+        return f"eval_({'|'.join(self.metric_names)})"
 
     def with_labels(self, labels, setting):
         return type(self)(labels)
@@ -133,7 +137,6 @@ class SingleLabel(TextTarget):
 
     name, title = "classification", "a classifier"
     problem_type = "single_label_classification"
-    fractions = "eval_(accuracy|f1|matthews)"
     field = example_encoding.Field(_NAME, "int64", (), example_encoding.ANY_ID)
 
     def create_head(self, *loss_options):
@@ -199,7 +202,6 @@ class Score(TextTarget):
 
     name = problem_type = "regression"
     title, is_score = "a regression", True
-    fractions = "eval_(pearson|spearman)"
     metric_names = {"pearson": "Pearson", "spearman": "Spearman"}
     field = example_encoding.Field(_NAME, "float32", ())
     default_label, output = 0.0, "scores"
@@ -253,7 +255,6 @@ class MultiLabel(TextTarget):
 
     name, title, is_multilabel = "multilabel", "a multi-label classifier", True
     problem_type = "multi_label_classification"
-    fractions = "eval_(f1_micro|f1_macro|auc(_.*)?)"
     default_label = ()
 
     def __init__(self, labels=(), threshold=0.5, separator=","):
@@ -316,6 +317,10 @@ class MultiLabel(TextTarget):
     @property
     def metric_names(self):
         return {"f1_micro": "micro F1", "f1_macro": f"macro F1 of {self.size} labels"}
+
+    @property
+    def fractions(self):
+        return f"{super().fractions}|eval_auc(_.*)?"
 
     def row_label(self, label):
         return tuple(name for name in self.labels if name in label)
