@@ -185,7 +185,8 @@ METRICS = [name for target in (classification_target.SingleLabel, classification
 def test_a_page_lists_each_name(page, names):
     text = text_of(ROOT / "docs" / "howto" / f"{page}.md")
     named = re.findall(r"[\w.-]+", " ".join([*code_spans(text), *code_lines(text)]))
-    assert not set(names) - set(named), f"Add these names to docs/howto/{page}.md, between backticks."
+    missing = set(names).difference(named)
+    assert not missing, f"Add {', '.join(missing)} to docs/howto/{page}.md, between backticks."
 
 
 # --- Commands and flags ----------------------------------------------------------------------------------
