@@ -132,10 +132,12 @@ def complete(work, **changes):
 
 
 def kill(work, chance, times, **changes):
-    """Starts a training several times, and kills it at drawn moments. Most of them are before its end."""
+    """Starts a training several times, and kills it at drawn moments. The first one is before its end."""
     killed = 0
-    for _ in range(times):
-        moment = chance.choice([f"change {chance.randint(1, 40)}", f"cpu {chance.uniform(0.5, 6):.2f}"])
+    for attempt in range(times):
+        moment = f"change {chance.randint(1, 40 if attempt else 15)}"
+        if attempt:
+            moment = chance.choice([moment, f"cpu {chance.uniform(0.5, 6):.2f}"])
         done = interrupt(work, moment, **changes)
         assert done.code in (0, -signal.SIGKILL, -signal.SIGPROF), done.err
         killed += done.code < 0
