@@ -5,7 +5,7 @@ names of `classifier_features`, which converts examples into features, can also 
 
 A user's own classification is a subclass of `DataProcessor` in a file of the user; see
 docs/howto/own_task.md. To add a task to this project, write a subclass in this module, and add it to
-`PROCESSORS`; see docs/howto/classification.md#a-new-glue-task.
+`PROCESSORS`; see docs/howto/glue.md#a-new-glue-task.
 """
 
 import difflib
@@ -566,7 +566,7 @@ class WnliProcessor(_GlueProcessor):
 
 # The names in run.json of the tasks of the user's own data and of a --task_module.
 OWN_DATA, TASK_MODULE = "own data", "task module"
-# The tasks of --task_name, in lower case. To add a task, see docs/howto/classification.md#a-new-glue-task.
+# The tasks of --task_name, in lower case. To add a task, see docs/howto/glue.md#a-new-glue-task.
 PROCESSORS = {
     "ax": AxProcessor,
     "cola": ColaProcessor,
