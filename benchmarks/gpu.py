@@ -16,7 +16,10 @@ The parts:
     speed     examples per second for each model, length and precision, with and without --use_xla
     scaling   examples per second of 1, 2, … replicas, up to the number of GPUs
     ops       the kernels and bytes of a step, and the ops that take the most time
-    training  a whole training on the sample of MRPC: its accuracy and seconds
+    commands  run_squad.py with BERT-Large in the settings for a card of 12 GB, with only the memory of each
+              smaller card. A batch that does not fit must end with advice
+    training  whole trainings on the samples of MRPC and SQuAD: their scores and seconds
+    answers   predictions per second, in batches of 32 and one by one
 
 Each measurement runs in a separate process. If a measurement fails, its error is recorded, and the next
 measurement starts. The results are written to benchmarks/results/NAME.json and NAME.md. The exit code is 1 if
@@ -62,9 +65,9 @@ from bertlib.system.files import read_json_object
 from bertlib.system.gpu_cards import CARDS, MIB
 
 ROOT = results.ROOT
-PARTS = ("losses", "repeat", "memory", "speed", "scaling", "ops", "training")
+PARTS = ("losses", "repeat", "memory", "speed", "scaling", "ops", "commands", "training", "answers")
 # The parts of --minutes, the most important first. Each part then measures fewer settings, see `Session`.
-SHORT_PARTS = ("ops", "losses", "speed", "memory", "repeat", "training")
+SHORT_PARTS = ("ops", "losses", "speed", "memory", "commands", "repeat", "training", "answers")
 # {name: (value of --precision, whether TF32 may be used, unit roundoff of the number format)}
 PRECISIONS = {"fp32": ("fp32", False, 2.0**-24), "tf32": ("fp32", True, 2.0**-11),
               "bf16": ("bf16", True, 2.0**-8), "fp16": ("fp16", True, 2.0**-11)}
@@ -151,9 +154,12 @@ def _child(sender, messages, environment, call):
     sender.send(answer)
 
 
-def command(script, **flags):
-    """Returns the command line of a script in the repository root."""
-    return [sys.executable, os.path.join(ROOT, script),
+def command(script, cap=None, **flags):
+    """Returns the command line of a script in the repository root. With `cap`, TensorFlow gets at most this
+    number of bytes of the GPU."""
+    path = [os.path.join(ROOT, "benchmarks", "capped.py"), str(cap), script] if cap else [
+        os.path.join(ROOT, script)]
+    return [sys.executable, *path,
             *(f"--{name}={str(value).lower() if isinstance(value, bool) else value}"
               for name, value in flags.items())]
 
@@ -394,13 +400,19 @@ def model_arguments(session, model):
 # --- Memory ----------------------------------------------------------------------------------------------
 
 
+def smaller_cards(session):
+    """Returns {card: usable bytes} of the cards that are simulated."""
+    if not session.gpus:
+        return {"a tiny card": TINY_CARD_BYTES}
+    usable = {card: CARDS[card].usable_mib * MIB for card in session.arguments.cards}
+    return {card: size for card, size in usable.items() if size < session.gpus[0]["memory"]}
+
+
 def memory(session):
     """Measures the largest batch that fits on each card, and compares it with the memory planner's batch."""
-    arguments, caps = session.arguments, {"a tiny card": TINY_CARD_BYTES}
+    arguments, caps = session.arguments, smaller_cards(session)
     if session.gpus:
-        own = session.gpus[0]["memory"]
-        smaller = {card: CARDS[card].usable_mib * MIB for card in arguments.cards}
-        caps = {card: cap for card, cap in smaller.items() if cap < own} | {OWN_CARD: own}
+        caps[OWN_CARD] = session.gpus[0]["memory"]
     limits = [cap / memory_planner.ALLOCATOR_MARGIN for cap in caps.values()]
     for (model, length), recompute in itertools.product(session.cases, arguments.recompute):
         step = MODELS[model], length, recompute, "fp32"
@@ -433,6 +445,41 @@ def compare_memory(step, plans, index, cap):
     if measured["planned_batch_peak"]:
         values["peak_ratio"] = measured["planned_batch_peak"] / plan["planned_bytes"]
     return values
+
+
+# --- Whole commands --------------------------------------------------------------------------------------
+
+
+def commands(session):
+    """Trains BERT-Large on the sample of SQuAD, with the memory of each smaller card."""
+    model = "tiny" if session.is_tiny else "large"
+    length = MODELS[model]["max_position_embeddings"] if session.is_tiny else 384
+    flags = {**model_arguments(session, model), "max_seq_length": length, "do_train": True, "max_steps": 3,
+             "train_batch_size": 32, "max_query_length": min(64, length // 2), "doc_stride": length // 3}
+    for card, cap in smaller_cards(session).items():
+        fits = {"gradient_accumulation_steps": 8, "log_steps": 1}
+        session.measure("commands", dict(model=model, card=card, setting="12 GB recipe"), train_with_cap, cap,
+                        {**flags, **fits})
+        if session.gpus:  # the memory of a CPU cannot be limited
+            session.measure("commands", dict(model=model, card=card, setting="one batch of 32"),
+                            fail_with_advice, cap, flags)
+
+
+def train_with_cap(cap, flags):
+    """Trains with at most `cap` bytes of the GPU; returns {"peak_gb"}, the peak of a step."""
+    with tempfile.TemporaryDirectory() as output_dir:
+        log = run_script(command("run_squad.py", cap, **flags, output_dir=output_dir))
+    return {"peak_gb": max(map(float, re.findall(r"peak_memory_gb (\S+)", log)))}
+
+
+def fail_with_advice(cap, flags):
+    """Trains with settings that do not fit; returns {"ok"}: whether the error says which flags to change."""
+    with tempfile.TemporaryDirectory() as output_dir:
+        try:
+            run_script(command("run_squad.py", cap, **flags, output_dir=output_dir))
+        except RuntimeError as error:
+            return {"ok": "--gradient_accumulation_steps" in str(error)}
+    return {"ok": False}
 
 
 # --- Speed -----------------------------------------------------------------------------------------------
@@ -503,22 +550,35 @@ def ops(session):
 
 
 def training(session):
-    """Trains and evaluates on the sample of MRPC, from the installed model or from random weights."""
+    """Trains and evaluates on two samples, from the installed model or from random weights."""
     installed = not session.is_tiny and model_config.find_installed_model()
     model = "tiny" if session.is_tiny else "base"
     flags = {} if installed else model_arguments(session, model)
-    for name in session.fast_precisions[:1]:
+    scripts = {"run_classifier.py": ({"task_name": "MRPC"}, "eval_accuracy"), "run_squad.py": ({}, "f1")}
+    if session.is_tiny:
+        del scripts["run_squad.py"]  # its questions are longer than the sequences of the tiny model
+    for name, (script, (own_flags, metric)) in itertools.product(session.fast_precisions[:1],
+                                                                 scripts.items()):
         labels = dict(model="the installed model" if installed else f"{model}, random weights",
-                      precision=name)
-        session.measure("training", labels, train_on_sample, {
-            **flags, "precision": PRECISIONS[name][0], "tf32": PRECISIONS[name][1]})
+                      precision=name, script=script)
+        session.measure("training", labels, train_on_sample, script, metric, {
+            **flags, **own_flags, "precision": PRECISIONS[name][0], "tf32": PRECISIONS[name][1]})
 
 
-def train_on_sample(flags):
-    """Trains on the sample of MRPC; returns {"accuracy"}."""
+def train_on_sample(script, metric, flags):
+    """Trains and evaluates on the sample of a command; returns {"metric", "score"}."""
     with tempfile.TemporaryDirectory() as output_dir:
-        run_script(command("run_classifier.py", task_name="MRPC", **flags, output_dir=output_dir))
-        return {"accuracy": read_json_object(os.path.join(output_dir, "eval_results.json"))["eval_accuracy"]}
+        run_script(command(script, **flags, output_dir=output_dir))
+        results_file = os.path.join(output_dir, "eval_results.json")
+        return {"metric": metric, "score": read_json_object(results_file)[metric]}
+
+
+def answers(session):
+    """Measures the speed of predictions."""
+    for (model, length), name, size in itertools.product(session.cases, session.fast_precisions[:1], (32, 1)):
+        session.measure("answers", dict(model=model, length=length, precision=name, size=size), in_process,
+                        gpu_steps.answers, MODELS[model], length, PRECISIONS[name][0], size,
+                        session.arguments.steps)
 
 
 # --- The program -----------------------------------------------------------------------------------------
@@ -591,7 +651,7 @@ def main():
     if not any(row["part"] == "devices" for row in recorder.rounds):
         recorder.add(part="devices", gpus=gpus)
     functions = {"losses": losses, "repeat": repeat, "memory": memory, "speed": speed, "scaling": scale,
-                 "ops": ops, "training": training}
+                 "ops": ops, "commands": commands, "training": training, "answers": answers}
     with tempfile.TemporaryDirectory() as directory:
         session = Session(arguments, recorder, gpus, directory)
         for part in arguments.parts:

@@ -132,8 +132,17 @@ _TABLES = {
     "scaling": ("Scaling", "Examples per second of `run_classifier.py --num_replicas=N`.", _scaling_table),
     "ops": ("Ops", "One training step: kernels (on a CPU: ops), their time, and the bytes of the inputs and "
             "outputs of all ops. The bytes include tensors that stay in a cache.", _ops_table),
-    "training": ("Training", "A whole training and evaluation on the sample of MRPC.", _columns(
-        _field("model"), _field("precision"), _field("accuracy", ".3f"), _field("seconds"))),
+    "commands": ("Whole commands", "`run_squad.py` with length 384 and a batch of 32 windows, with only the "
+                 "memory of a card. The recipe for 12 GB has 8 micro-batches. A check fails if a batch that "
+                 "does not fit ends without advice.", _columns(
+                     _field("model"), _field("card"), _field("setting"), _field("peak_gb", ".2f"),
+                     _field("seconds"), ("result", lambda row: _OK[1](row) if "ok" in row else ""))),
+    "training": ("Training", "Whole trainings and evaluations on samples.", _columns(
+        _field("model"), _field("script"), _field("precision"), _field("metric"), _field("score", ".3f"),
+        _field("seconds"))),
+    "answers": ("Predictions", "Examples per second in prediction, without padding.", _columns(
+        _field("model"), _field("length"), _field("precision"), _field("batch"),
+        _field("examples_per_second", ".1f"))),
 }
 
 

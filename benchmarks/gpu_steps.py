@@ -10,6 +10,7 @@ import time
 
 import bertlib.commands  # noqa: F401  graph mode
 
+import capped
 import numpy as np
 import tensorflow.compat.v1 as tf
 
@@ -234,9 +235,8 @@ def largest_batch(config, length, recompute, precision, guess, cap):
       `guess`, and the sizes that were tried; see `search`.
     """
     is_gpu, peaks = sees_gpu(), {}
-    if is_gpu and cap:
-        limit = tf.config.LogicalDeviceConfiguration(memory_limit=cap // 2**20)
-        tf.config.set_logical_device_configuration(tf.config.list_physical_devices("GPU")[0], [limit])
+    if cap:
+        capped.limit_gpu(cap)
     model = trainable_model("classifier", config)
 
     def fits(size):
@@ -321,6 +321,30 @@ def speed(config, length, precision, tf32, use_xla, size, count):
             if size == 1:
                 raise
             size //= 2
+
+
+def answers(config, length, precision, size, count):
+    """Returns the speed of predictions with a classifier: {"batch", "examples_per_second"}.
+
+    Args:
+      config, length, precision: see `planned_batches`.
+      size: number of examples in a batch.
+      count: number of batches to measure.
+    """
+    with tf.Graph().as_default(), tf.Session() as session:
+        model = trainable_model("classifier", config)
+        fields = model.fields(length)
+        features = input_pipeline.placeholders(fields, size, ())
+        spec = model.build_spec(features, estimator_spec.ModeKeys.PREDICT, _step(length, precision, size))
+        session.run(tf.global_variables_initializer())
+        arrays = random_batch(fields, (), size, config)
+        feed = {tensor: arrays[name] for name, tensor in features.items()}
+        for _ in range(3):
+            session.run(spec.predictions, feed)
+        began = time.perf_counter()
+        for _ in range(count):
+            session.run(spec.predictions, feed)
+        return {"batch": size, "examples_per_second": count * size / (time.perf_counter() - began)}
 
 
 def ops(config, length, precision, tf32, use_xla, size, rows=10):
