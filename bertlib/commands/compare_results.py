@@ -6,7 +6,10 @@ Each argument is a file eval_predictions.csv or eval_predictions.jsonl, or a dir
 directory lacks it, the test_predictions of both directories are compared. Both models must have been
 evaluated on the same examples. If both arguments are directories of sweeps, the
 command compares the two sweeps. A run of the first sweep and a run of the second sweep form a pair if they
-differ only in the compared settings. For example, both runs have the same seed.
+differ only in the compared settings. For example, both runs have the same seed. This command compares two
+settings of one sweep:
+
+    python compare_results.py output/sweep --setting=learning_rate=5e-5,2e-5
 """
 
 import os
@@ -24,6 +27,9 @@ ENTRIES = entries.section("Comparison", None, [
     entries.Text("metric", None,
                  "Compare only this metric, such as f1. By default, the command compares all metrics of two "
                  "tables of predictions, or only the metric that ranked the runs of two sweeps."),
+    entries.Text("setting", None,
+                 "With one directory of a sweep: a setting of its grid and the two values to compare, such "
+                 "as learning_rate=5e-5,2e-5."),
     entries.Integer("resamples", 9999, "Number of bootstrap resamples.", least=100),
     entries.Integer("seed", 0, "Seed of the bootstrap. The same seed gives the same interval.", least=0),
     entries.Choice("output_format", "text", ["text", "json"], "Format of the answer."),
@@ -46,7 +52,8 @@ def find_tables(paths):
         if not files.exists(path):
             raise FileNotFoundError(f"{path}: there is no such file or directory.")
     if files.file_identity(paths[0]) == files.file_identity(paths[1]):
-        raise ValueError(f"{paths[0]} and {paths[1]} are the same path. Name two different trainings.")
+        raise ValueError(f"{paths[0]} and {paths[1]} are the same path. Name two different trainings. To "
+                         "compare two values of a setting in one sweep, name it once and pass --setting.")
     if all(files.exists(os.path.join(path, sweep_directory.RECORD)) for path in paths):
         return "sweeps", paths
     candidates = [[paired_predictions.find_table(path, name) for path in paths]
@@ -89,6 +96,11 @@ def to_text(result, names):
     else:
         lines.append(f"n = {used_runs[0]} and {used_runs[1]} runs without pairs, because the sweeps have no "
                      f"seed in common; Welch's t-test: p {_p(test['p_value'])}")
+    if result["pooled"]:
+        lines.append("These runs also differ in other settings than the seed. Runs with the same seed may "
+                     "have similar results, so the interval and p may be too small. The difference for each "
+                     "setting:")
+        lines += [f"  {text}: {difference:.4g}" for text, difference in result["pooled"].items()]
     for name, total, count, unfinished in zip(names, runs, used_runs, result["open_runs"]):
         if unfinished:
             lines.append(f"{name} is unfinished: {unfinished} of {total + unfinished} runs have not ended. "
@@ -107,14 +119,23 @@ def _p(value):
 
 def main(argv):
     """Compares the two arguments and prints the result."""
-    settings = common_flags.read_settings()
-    kind, paths = find_tables(argv[1:])
+    settings, names = common_flags.read_settings(), argv[1:]
+    if settings.setting is None:
+        kind, paths = find_tables(names)
+    elif len(names) == 1 and files.exists(os.path.join(names[0], sweep_directory.RECORD)):
+        kind, paths = "sweeps", names * 2
+    else:
+        raise ValueError("--setting compares two values of a setting in one sweep. Name the directory of the "
+                         "sweep, and no other directory.")
     paired_tests.load_scipy()  # if SciPy is missing, the command fails here, before the work
     if kind == "sweeps":
-        result = paired_sweeps.compare(paths, settings.metric)
+        result = paired_sweeps.compare(paths, settings.metric, settings.setting)
     else:
         result = paired_predictions.compare(paths, settings.metric, settings.resamples, settings.seed)
-    lines = to_text(result, argv[1:])
+    if settings.setting:
+        setting, _, values = settings.setting.partition("=")
+        names = [f"{setting}={value}" for value in values.split(",")]
+    lines = to_text(result, names)
     if settings.output_format == "json":
         print(files.json_text({**result, "conclusion": lines}, indent=1))
     else:

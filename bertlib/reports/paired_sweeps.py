@@ -33,8 +33,8 @@ class _Result(NamedTuple):
     value: float
 
 
-def compare(directories, metric=None):
-    """Compares two sweeps.
+def compare(directories, metric=None, setting=None):
+    """Compares two sweeps, or runs of one sweep.
 
     Two runs form a pair if they have the same settings, apart from the settings that distinguish the two
     sweeps (see `_find_differences`). If there are no pairs because the seeds differ, the two groups of runs
@@ -43,17 +43,22 @@ def compare(directories, metric=None):
     Args:
       directories: the directories of the two sweeps.
       metric: name of the metric to compare. None: the metric by which both sweeps ranked their runs.
+      setting: text such as "learning_rate=5e-5,2e-5". The runs with the first value and the runs with the
+        second value are compared. The two directories are then the same sweep.
 
     Returns:
-      a dict that can be written as JSON: "metrics" with one entry, "test", and the numbers of runs.
+      a dict that can be written as JSON: "metrics" with one entry, "test", the numbers of runs, and "pooled":
+      {values of the settings besides the seed, as text: difference of the means}, {} for a single entry.
 
     Raises:
       ValueError: the sweeps have no common metric, no or too few finished runs, different development sets,
         or other settings than the seed that have no value in common.
     """
     sweeps = list(map(sweep_directory.SweepDirectory, directories))
-    ended_runs = [sweep.ended_runs() for sweep in sweeps]
-    open_runs = [len(sweep.runs) - len(runs) for sweep, runs in zip(sweeps, ended_runs)]
+    chosen = _selections(setting, sweeps[0])
+    ended_runs = [list(filter(is_chosen, sweep.ended_runs())) for is_chosen, sweep in zip(chosen, sweeps)]
+    open_runs = [sum(map(is_chosen, sweep.runs)) - len(runs)
+                 for is_chosen, sweep, runs in zip(chosen, sweeps, ended_runs)]
     for directory, runs, count in zip(directories, ended_runs, open_runs):
         if not any(run.is_evaluated for run in runs):
             raise ValueError(f"{directory} has no finished run: {len(runs)} failed or diverged, and {count} "
@@ -75,7 +80,8 @@ def compare(directories, metric=None):
     is_fraction = _is_fraction(name, sum(result_lists, []))
     lower = best_weights.is_lower_better(name)
     scale = 100.0 if is_fraction else 1.0
-    values = [[scale * group[key] for key in pairs or group] for group in groups]
+    groups = [{key: scale * group[key] for key in pairs or group} for group in groups]
+    values = [list(group.values()) for group in groups]
     if min(map(len, values)) < 2:
         raise ValueError(f"{directories[0]} and {directories[1]} have only one " + (
             "pair of finished runs with the same settings" if pairs else "finished run in one of the sweeps")
@@ -84,10 +90,47 @@ def compare(directories, metric=None):
     return {"kind": "sweeps",
             "tables": [os.path.join(directory, sweep_directory.TABLE) for directory in directories],
             "is_paired": bool(pairs), "paired_by": keys, "compared": differences,
+            "pooled": _pooled(groups, keys),
             "runs": list(map(len, ended_runs)), "used_runs": list(map(len, values)), "open_runs": open_runs,
             "metrics": [paired_tests.compare_values(
                 name, [sum(group) / len(group) for group in values], test.pop("interval"), lower,
                 "points" if is_fraction or _PERCENT.fullmatch(name) else "")], "test": test}
+
+
+def _selections(setting, sweep):
+    """Returns two functions. Each takes a `sweep_runs.Run`, and returns whether the run is compared: as one
+    of the first, or of the second runs. For `setting` see `compare`. `sweep` is the `SweepDirectory`."""
+    if setting is None:
+        return [lambda run: True] * 2
+    name, _, text = setting.partition("=")
+    values = list(dict.fromkeys(run.settings[name] for run in sweep.runs if name in run.settings))
+    texts = [next((value for value in values if _number(value) == _number(one)), None)
+             for one in text.split(",")]
+    if len(texts) != 2 or None in texts or texts[0] == texts[1]:
+        known = f"Values of {name}: {', '.join(values)}." if values else f"The sweep has no setting {name}."
+        raise ValueError(f"--setting={setting}: write a setting in the --grid of {sweep.path} and two of its "
+                         f"values, such as --setting=learning_rate=5e-5,2e-5. {known}")
+    return [lambda run, value=value: run.settings.get(name) == value for value in texts]
+
+
+def _number(text):
+    """Returns the number that a text contains; a text that is no number is returned unchanged."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _pooled(groups, keys):
+    """Returns {values of the settings besides the seed, as text: difference of the means}; {} if these
+    settings have one combination of values. For the arguments see `_refuse_other_settings`."""
+    values = {}
+    for place, group in enumerate(groups):
+        for key, value in group.items():
+            rest = ", ".join(f"{name}={text}" for name, text in zip(keys, key) if name != sweep_runs.SEED)
+            values.setdefault(rest, ([], []))[place].append(value)
+    return {rest: sum(second) / len(second) - sum(first) / len(first)
+            for rest, (first, second) in values.items()} if len(values) > 1 else {}
 
 
 def _results(sweep, runs, metric):

@@ -310,6 +310,38 @@ def test_sweeps_with_the_same_seeds_and_other_settings_are_refused():
     assert not found["is_paired"] and found["used_runs"] == [4, 4]
 
 
+def test_two_settings_of_one_sweep_are_compared(run_script):
+    own_sweep("a", [1e-5, 3e-5, 2e-5], range(3))
+    opened = sweep_directory.SweepDirectory("a")
+    for run in opened.runs:
+        value = (0.25 if run.settings["learning_rate"] == "1e-05" else 0.5) + int(run.settings["seed"]) / 8
+        opened.store(sweep_runs.Run(run.settings, sweep_runs.DONE, {"eval_loss": value}))
+    opened.add(opened.runs, "eval_loss")
+    done = run_script("compare_results.py", "a", "--setting=learning_rate=0.00001,3e-5")
+    assert done.out.splitlines() == [
+        "eval_loss: 0.375 -> 0.625: 0.25, 95 % interval 0.25 to 0.25: evidence that learning_rate=0.00001 is "
+        "better", "compared setting: learning_rate = 1e-05 and 3e-05",
+        "n = 3 pairs of runs with the same seed; paired t-test: p is not defined, because all differences "
+        "are equal; Wilcoxon's test: p is not defined, because all differences are equal"]
+    for words, said in ((["--setting=learning_rate=1e-5,5e-5"], "of learning_rate: 1e-05, 3e-05, 2e-05."),
+                        (["--setting=crf=true,false"], "The sweep has no setting crf."),
+                        (["a", "--setting=seed=1,2"], "Name the directory of the sweep, and no other")):
+        run_script("compare_results.py", "a", *words).assert_refused(said)
+
+
+def test_differences_for_each_pooled_setting_are_shown():
+    for name in ("a", "bb"):
+        own_sweep(name, [1e-5, 2e-5], range(3), flags={"crf": name})
+    opened = sweep_directory.SweepDirectory("bb")
+    for run in opened.runs[:3]:
+        opened.store(sweep_runs.Run(run.settings, sweep_runs.DONE, {"eval_mean_length": 12.0}))
+    found = compare("a", "bb")
+    assert found["test"]["n"] == 6
+    assert found["pooled"] == {"learning_rate=1e-05": -2.5, "learning_rate=2e-05": 1}
+    assert found["conclusion"][-2:] == ["  learning_rate=1e-05: -2.5", "  learning_rate=2e-05: 1"]
+    assert "the interval and p may be too small" in found["conclusion"][-3]
+
+
 def test_sweeps_are_compared_on_the_same_data_and_by_the_same_metric():
     for name, described in (("a", dict(train_data={"fingerprint": "t1"}, dev_data={"fingerprint": "d1"})),
                             ("b", dict(train_data={"fingerprint": "t2"}, dev_data={"fingerprint": "d1"})),

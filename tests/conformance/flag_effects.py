@@ -220,7 +220,7 @@ _EFFECTS_ELSEWHERE = {
     "sweep": {**dict.fromkeys(["sweep_dir", "grid", "jobs", "metric"], "commands/test_sweep.py"),
               "samples": "reports/test_sweeps.py", "sample_seed": "reports/test_sweeps.py",
               "keep_checkpoints": "conformance/test_flag_pairs.py"},
-    "compare_results": dict.fromkeys(["metric", "resamples", "seed", "output_format"],
+    "compare_results": dict.fromkeys(["metric", "resamples", "seed", "setting", "output_format"],
                                      "commands/test_compare_results.py"),
     "download": dict.fromkeys(["model", "data", "list", "output_dir", "base_url"],
                               "commands/test_download_command.py"),
