@@ -31,9 +31,10 @@ def test_metrics_of_batches_are_those_of_all_examples():
         np.mean(every["masked_lm_words"][real] == ids), np.bincount(ids).max() / len(ids),
         np.mean(every["masked_lm_losses"][real], dtype=np.float64),
         np.mean(every["next_sentence_predictions"] == every["next_sentence_labels"][:, 0]),
+        np.bincount(every["next_sentence_labels"][:, 0]).max() / 19,
         np.mean(every["next_sentence_losses"], dtype=np.float64)], rtol=1e-12)
     assert list(found) == ["masked_lm_accuracy", "masked_lm_baseline", "masked_lm_loss",
-                           "next_sentence_accuracy", "next_sentence_loss"]
+                           "next_sentence_accuracy", "next_sentence_baseline", "next_sentence_loss"]
 
 
 def test_the_memory_does_not_depend_on_the_number_of_batches():
