@@ -8,12 +8,10 @@ For this reason, a resumed run needs no saved state of the iterator.
 
 import bisect
 import collections
-from collections.abc import Callable
 import concurrent.futures
 import contextlib
 import dataclasses
 import functools
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -384,7 +382,7 @@ def _trim(batch, trimmed_fields, length_step):
     return {**batch, **{name: batch[name][..., :longest] for name in trimmed_fields}}
 
 
-class Examples(NamedTuple):
+class Examples(collections.namedtuple("Examples", ["count", "read"])):
     """The examples of a dataset.
 
     Attributes:
@@ -393,9 +391,6 @@ class Examples(NamedTuple):
         indices, int64 [B], and the names of the fields to read, by default all. It returns {name: tensor
         [B, …]}.
     """
-
-    count: int
-    read: Callable
 
 
 # The functions of the pipeline need no conversion by AutoGraph. The conversion would take a second of CPU

@@ -17,9 +17,8 @@ writes separate event files. `SessionWeights` can write the current weights of a
 checkpoint for an evaluation.
 """
 
-from collections.abc import Callable, Sequence
+import collections
 import contextlib
-import dataclasses
 import itertools
 import os
 import random
@@ -29,14 +28,14 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline
-from bertlib.estimator import estimator_spec, model_graph, replica_sync, session_hooks, sessions
+from bertlib.estimator import estimator_spec, replica_sync, session_hooks, sessions
 from bertlib.estimator.estimator_spec import ModeKeys
 from bertlib.graph import tensorflow_internals
-from bertlib.system import replica_group, stopping
+from bertlib.system import stopping
 
 
-@dataclasses.dataclass(frozen=True)
-class InferencePass:
+class InferencePass(collections.namedtuple(
+        "InferencePass", ["builder", "checkpoint", "input_fn", "hooks", "steps", "group"])):
     """What one evaluation or prediction computes: a model with certain weights, over an input.
 
     Attributes:
@@ -48,13 +47,6 @@ class InferencePass:
       group: the `replica_group.Group` of the replicas that compute the batches together. All of them must
         make the same pass. None if only this process computes.
     """
-
-    builder: model_graph.Builder
-    checkpoint: str | None
-    input_fn: Callable
-    hooks: Sequence = ()
-    steps: int | None = None
-    group: replica_group.Group | None = None
 
 
 def evaluate(inference_pass, metrics=None):
@@ -71,7 +63,7 @@ def evaluate(inference_pass, metrics=None):
             batches = EvaluatedBatches(inference_pass)
             results = batches.complete(metrics(iter(batches)))
         elif not group or group.is_first:
-            results = _evaluate_ops(dataclasses.replace(inference_pass, group=None))
+            results = _evaluate_ops(inference_pass._replace(group=None))
     return group.broadcast(results) if group else results
 
 

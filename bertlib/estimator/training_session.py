@@ -5,9 +5,9 @@ Each part of `run` is a short method. A subclass can change the training by over
 not from this project.
 """
 
+import collections
 import contextlib
 import functools
-from typing import Any, NamedTuple
 
 from absl import logging
 import tensorflow.compat.v1 as tf
@@ -15,12 +15,12 @@ import tensorflow.compat.v1 as tf
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
 from bertlib.data import input_pipeline
 from bertlib.estimator import session_hooks, sessions
-from bertlib.estimator.estimator_spec import EstimatorSpec, ModeKeys
+from bertlib.estimator.estimator_spec import ModeKeys
 from bertlib.graph import collectives, graph_keys
 from bertlib.system import files, stopping
 
 
-class BuiltStep(NamedTuple):
+class BuiltStep(collections.namedtuple("BuiltStep", ["spec", "input_hooks", "accumulation"])):
     """The ops of a training step in the current graph.
 
     Attributes:
@@ -29,10 +29,6 @@ class BuiltStep(NamedTuple):
       input_hooks: list of SessionRunHook.
       accumulation: the `optimization.Accumulation` of the train_op; None if it adds up no gradients.
     """
-
-    spec: EstimatorSpec
-    input_hooks: list
-    accumulation: Any = None
 
     @property
     def gradient_accumulation_steps(self):
@@ -143,24 +139,24 @@ class TrainingSession:
             tf.add_to_collection(graph_keys.ALL_REDUCE,
                                  collectives.AllReduce(self.group, self.exchange_dtype))
         spec, input_hooks = self.builder.build(self.prepare_input, ModeKeys.TRAIN)
-        built = self._with_effective_batch_loss(BuiltStep(
-            spec, input_hooks, next(iter(tf.get_collection(graph_keys.GRADIENT_ACCUMULATION)), None)))
+        accumulation = next(iter(tf.get_collection(graph_keys.GRADIENT_ACCUMULATION)), None)
+        spec = self._with_effective_batch_loss(spec, accumulation)
         # The tag of this summary is always "loss", even if a variable scope has this name.
         if not any(summary.op.name == "loss" for summary in tf.get_collection(tf.GraphKeys.SUMMARIES)):
             tf.add_to_collection(tf.GraphKeys.SUMMARIES,
-                                 tf.raw_ops.ScalarSummary(tags="loss", values=built.spec.loss))
-        return built
+                                 tf.raw_ops.ScalarSummary(tags="loss", values=spec.loss))
+        return BuiltStep(spec, input_hooks, accumulation)
 
-    def _with_effective_batch_loss(self, built):
-        """Replaces the loss in the spec of a `BuiltStep`. The given spec contains the loss of a micro-batch,
-        and the returned one the loss of the effective batch.
+    def _with_effective_batch_loss(self, spec, accumulation):
+        """Replaces the loss in a spec. The given spec contains the loss of a micro-batch, and the returned
+        spec contains the loss of the effective batch. `accumulation` is that of `BuiltStep`.
 
         The accumulate op adds the gradients of a micro-batch to their sums. The train op adds the gradients
         of the last micro-batch and updates the weights. If the session ends between two micro-batches, the
         unfinished step has no effect: the sums are local variables, which are not saved.
         """
-        spec, accumulation, steps = built.spec, built.accumulation, built.gradient_accumulation_steps
         configured = self.config.gradient_accumulation_steps
+        steps = accumulation.num_micro_batches if accumulation else 1
         if configured not in (1, steps):
             raise ValueError(f"The RunConfig says gradient_accumulation_steps={configured}, but the "
                              f"model_fn's train_op accumulates {steps} micro-batches. Pass "
@@ -170,7 +166,7 @@ class TrainingSession:
         if all_reduce and not all_reduce.unconditional_ops:
             raise ValueError(self.not_averaged_message(all_reduce.num_replicas))
         if accumulation:
-            return built._replace(spec=spec._replace(loss=accumulation.loss))
+            return spec._replace(loss=accumulation.loss)
         if all_reduce:
             # There are several replicas, but no `Accumulation`. With several replicas,
             # `optimization.create_optimizer` would have made an `Accumulation`. So the model_fn did not call
@@ -179,7 +175,7 @@ class TrainingSession:
             # A sum over the replicas ends only when every replica takes part in it. So each replica must run
             # each of these sums, even if only replica 0 uses the result, for example in a summary.
             spec = spec._replace(loss=loss, train_op=tf.group(spec.train_op, *all_reduce.unconditional_ops))
-        return built._replace(spec=spec)
+        return spec
 
     def not_averaged_message(self, replicas):
         """Returns the error message for a model_fn whose gradients are not averaged over the replicas."""

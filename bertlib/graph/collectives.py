@@ -206,15 +206,14 @@ def buckets(tensors):
     A tensor of 8 MiB or more has a bucket for itself. Smaller tensors of the same dtype are collected in a
     bucket until the bucket has 8 MiB. Buckets that are not full are yielded last.
     """
-    open_buckets = {}
+    partial = {}
     for index, tensor in enumerate(tensors):
-        is_alone = _size(tensor) >= _BUCKET_BYTES
-        bucket = [] if is_alone else open_buckets.setdefault(tensor.dtype.base_dtype, [])
+        bucket = [] if _size(tensor) >= _BUCKET_BYTES else partial.setdefault(tensor.dtype.base_dtype, [])
         bucket.append(index)
         if sum(_size(tensors[other]) for other in bucket) >= _BUCKET_BYTES:
             yield list(bucket)
             bucket.clear()
-    yield from filter(None, open_buckets.values())
+    yield from filter(None, partial.values())
 
 
 def _size(tensor):
