@@ -138,15 +138,15 @@ def _fetched_batches(inference_pass, mode, fetches):
       fetches: function that takes the `EstimatorSpec` and returns the tensors or ops, in a dict or list. It
         may add hooks to the spec.
     """
-    builder, checkpoint, group = inference_pass.builder, inference_pass.checkpoint, inference_pass.group
+    builder, checkpoint, input_fn, hooks, steps, group = inference_pass
     # After each `yield`, code of the caller runs. While this code runs, `graph` must not be the default
     # graph. So the block `with graph.as_default()` ends before the first `yield`.
     graph = tf.Graph()
     with graph.as_default():
         shard = input_pipeline.shard_input(group) if group else None
-        spec, input_hooks = builder.build(lambda: builder.call_input_fn(inference_pass.input_fn, mode), mode)
+        spec, input_hooks = builder.build(lambda: builder.call_input_fn(input_fn, mode), mode)
         tensors = fetches(spec)
-        spec_hooks = [*(inference_pass.hooks or []),
+        spec_hooks = [*(hooks or []),
                       *(spec.evaluation_hooks if mode == ModeKeys.EVAL else spec.prediction_hooks)]
         # A hook could read any weight.
         scaffold = None if spec_hooks else sessions.create_inference_scaffold(spec, checkpoint, tensors)
@@ -158,7 +158,7 @@ def _fetched_batches(inference_pass, mode, fetches):
     with session:
         batches = itertools.islice(replica_sync.gather_batches(
             group, session, tensors, builder.config.stop_request.check,
-            shard and shard.is_used), inference_pass.steps)
+            shard and shard.is_used), steps)
         while True:
             with input_pipeline.translate_record_errors(graph):
                 batch = next(batches, None)

@@ -14,7 +14,7 @@ def training_batch(params, config=None):
         the number of examples in a micro-batch.
     """
     step_config = step_config_of(params, config)
-    if config is not None and config.step_config:
+    if config and config.step_config:
         return step_config.batch
     steps, replicas = step_config.gradient_accumulation_steps, collectives.num_replicas()
     return Batch(params["batch_size"] * steps * replicas, steps, replicas)

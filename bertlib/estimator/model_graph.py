@@ -52,12 +52,11 @@ class Builder:
         Raises:
           ValueError: see the constructor.
         """
-        step_config, size = self.config.step_config, self._batch_sizes[ModeKeys.TRAIN]
+        size = self._batch_sizes[ModeKeys.TRAIN]
         if size is None:
             return None
-        if step_config is None:
-            step_config = StepConfig(size, self.config.gradient_accumulation_steps,
-                                     self.replicas_sharing_a_batch)
+        step_config = self.config.step_config or StepConfig(
+            size, self.config.gradient_accumulation_steps, self.replicas_sharing_a_batch)
         if step_config.train_batch_size != size:
             raise ValueError(f"train_batch_size is {size}, but the StepConfig of the RunConfig says "
                              f"{step_config.train_batch_size}. Pass the same number.")

@@ -19,9 +19,8 @@ def step_config_of(params, config):
         result then have default values.
       config: a `RunConfig`, or None.
     """
-    if config is not None and config.step_config:
-        return config.step_config
-    return StepConfig(gradient_accumulation_steps=params.get("gradient_accumulation_steps", 1))
+    return config and config.step_config or StepConfig(
+        gradient_accumulation_steps=params.get("gradient_accumulation_steps", 1))
 
 
 class RunConfig:
