@@ -127,8 +127,9 @@ def check_pairs(first, second):
         raise ValueError(f"{first.path} belongs to a task of the type {first.target.name}, and {second.path} "
                          f"to a task of the type {second.target.name}. Only predictions of one type can be "
                          "compared.")
+    copies = _copies_of_labels(first) | _copies_of_labels(second)
     names = [name for name in first.rows[0] if name in second.rows[0] and name not in _OURS
-             and not name.startswith("probability_")]
+             and name not in copies and not name.startswith("probability_")]
     if not names:
         raise ValueError(f"{first.path} and {second.path} have no column of texts in common, so their rows "
                          f"cannot be paired. {_FIX}")
@@ -141,7 +142,7 @@ def check_pairs(first, second):
                      f"and {values[1]!r:.60} in the second file.")
             if values[0] != values[1] and name == "label":
                 label_changes.append(place)
-            elif values[0] != values[1]:
+            elif values[0] != values[1] and values != [str(one["label"]), str(other["label"])]:
                 raise ValueError(f"{first.path} and {second.path} are not predictions for the same examples: "
                                  f"{place} {_FIX}")
     if len(first.rows) != len(second.rows):
@@ -152,6 +153,12 @@ def check_pairs(first, second):
                          f"{len(label_changes)} of {len(first.rows)} rows: {label_changes[0]} If labels were "
                          "corrected, evaluate the first model on the corrected file, and compare its "
                          f"--results_dir: {_evaluation_command(first)}")
+
+
+def _copies_of_labels(table):
+    """Returns the names that the columns of the labels in the input have in a table, a set of str."""
+    columns = (table.record["settings"].get("label_column") or "").split(",")
+    return {form.format(column) for column in columns for form in ("{}", "input_{}", "column_{}")}
 
 
 def _evaluation_command(table):

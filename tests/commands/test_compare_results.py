@@ -435,6 +435,18 @@ def test_settings_and_metrics_of_a_sweep_come_from_its_record():
 # --- Refusals --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("setting, column", [("Art,x", "Art"), ("label", "input_label"), ("2", "column_2"),
+                                             (None, "Quality")])
+def test_the_column_of_the_labels_is_no_text(setting, column):
+    """The label "no " of a file is "no" in tables, because of --label_map or of spaces at its end."""
+    for name, labels in (("a", ["no", "yes"]), ("b", ["yes", "yes"]), ("c", ["no", "yes"])):
+        copy = [f"{label} " if setting and name != "a" else label for label in labels]
+        write(name, {column: copy, **classified(labels, ["no", "no"])}, settings={"label_column": setting})
+    said = refused("a", "b")
+    assert "the same texts, but different labels in 1 of 2 rows: in row 1, the column 'label'" in said
+    assert "python run_classifier.py --do_train=false" in said and compare("a", "c")["n"] == 2
+
+
 def test_tables_that_cannot_be_compared_are_refused(two):
     a, b = two
     assert "Name two directories or tables." in refused(a)
