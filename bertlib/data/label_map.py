@@ -11,7 +11,7 @@ _HEADER = "old,new"
 
 def read(path, encoding="utf-8"):
     """Reads a .csv or .tsv file with two columns: the old label and the new label. The first row may be the
-    header `old,new`. White space around a label is ignored.
+    header `old,new`. White space around a label is ignored, and so are empty rows of a spreadsheet.
 
     Args:
       path: the file.
@@ -32,7 +32,7 @@ def read(path, encoding="utf-8"):
             if isinstance(row, RowError):
                 raise row
             values = [value.strip() for value in row]
-            if not values or not lines and ",".join(values).lower() == _HEADER:
+            if not any(values) or not lines and ",".join(values).lower() == _HEADER:
                 continue
             if len(values) != 2 or not all(map(text_keys.visible_text, values)):
                 raise RowError(line, "the row must consist of an old and a new label, such as Yes,yes. "

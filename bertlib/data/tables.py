@@ -104,10 +104,11 @@ def format_from_name(path):
     """
     input_format = find_format(path)
     if input_format is None:
+        advice = _advise_utf_16(_first_line(path))
         raise ValueError(f"{path}: the format is unknown. Give the file a name that ends in one of "
                          f"{', '.join(ENDINGS)}. If the file is compressed with gzip, add .gz to this name. "
                          "(.jsonl and .json both mean JSON Lines.) Save the sheet of a workbook as CSV in "
-                         "UTF-8.")
+                         f"UTF-8.{advice and f' The file is UTF-16: {advice}'}")
     return input_format
 
 
@@ -174,7 +175,8 @@ def read_lines(stream, encoding=None, marks=None):
     """Yields (line number, line) for a binary stream of text.
 
     Line numbers begin at 1. A line is a str that includes its line end, or a `RowError`. A byte-order mark at
-    the start is removed. Only a line feed ends a line.
+    the start is removed. A stream with the byte-order mark of UTF-8 is read as UTF-8 with any `encoding`.
+    Only a line feed ends a line.
 
     Args:
       stream: binary stream, iterated by lines.
@@ -183,17 +185,20 @@ def read_lines(stream, encoding=None, marks=None):
       marks: list to which the byte-order mark is appended if a stream in UTF-8 begins with it; or None.
     """
     if encoding is not None and not is_utf8(encoding):
-        yield from _decode_lines(stream, encoding)
-        return
+        stream = _peekable(stream)
+        if not stream.peek(len(_ZIP_MARK)).startswith((_UTF8_MARK, _ZIP_MARK)):
+            yield from _decode_lines(stream, encoding)
+            return
+        encoding = None
     offset = 0
     for number, line in enumerate(stream, 1):
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
-            is_utf_16 = number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-            advice = f", or pass --encoding={'utf-16' if is_utf_16 else 'cp1252'}" if encoding else ""
+            advice = number == 1 and _advise_utf_16(line) or "pass --encoding=cp1252."
             text = RowError(number, f"byte {line[error.start]:#04x} at offset {offset + error.start} is not "
-                            f"UTF-8; convert the file to UTF-8{advice}.", "bad encoding",
+                            f"UTF-8; convert the file to UTF-8{f', or {advice}' if encoding else '.'}",
+                            "bad encoding",
                             line.decode("utf-8", "replace"))
         else:
             if number == 1 and line.startswith(_UTF8_MARK):
@@ -208,6 +213,22 @@ def read_lines(stream, encoding=None, marks=None):
                             "UTF-8.", "bad encoding", line.decode("utf-8", "replace"))
         yield number, text
         offset += len(line)
+
+
+def _first_line(path):
+    """Returns the first line of a file, bytes; b"" if it cannot be read."""
+    with contextlib.suppress(OSError, ValueError), files.open_file(path, "rb") as stream:
+        return next(iter(stream), b"")
+    return b""
+
+
+def _advise_utf_16(line):
+    """Returns the advice for a file that begins with a line in UTF-16, bytes; "" for another line."""
+    if not line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return ""
+    tabs = (" The columns are separated by tabs: give the file a name that ends in .tsv, or pass "
+            "--delimiter=tab." if b"\t" in line else "")
+    return f"pass --encoding=utf-16.{tabs}"
 
 
 def refuse_old_line_ends(number, line):
@@ -246,12 +267,17 @@ def _nul_error(number, text, encoding):
                     "remove the character.", "NUL character", text)
 
 
-def _decode_lines(stream, encoding):
-    """Yields (line number, line) for a binary stream with an encoding other than UTF-8; see `read_lines`."""
-    codecs.register_error("bertlib.mark", lambda error: (_UNDECODABLE, error.end))
+def _peekable(stream):
+    """Returns a binary stream with the content of a binary stream, and with the method `peek`."""
     if not isinstance(stream, io.BufferedIOBase):  # a remote file
         stream = io.BytesIO(b"".join(stream))
-    stream = stream if hasattr(stream, "peek") else io.BufferedReader(stream)
+    return stream if hasattr(stream, "peek") else io.BufferedReader(stream)
+
+
+def _decode_lines(stream, encoding):
+    """Yields (line number, line) for a result of `_peekable` with an encoding other than UTF-8; see
+    `read_lines`."""
+    codecs.register_error("bertlib.mark", lambda error: (_UNDECODABLE, error.end))
     start = stream.peek(len(_UTF8_MARK))[:len(_UTF8_MARK)]
     # The text is split into lines after the decoding, because a line feed may have several bytes: in UTF-16,
     # for example, the byte 0x0a may be half of another character.
@@ -259,10 +285,7 @@ def _decode_lines(stream, encoding):
     try:
         for number, text in enumerate(lines, 1):
             text = text.removeprefix("\ufeff") if number == 1 else text
-            if number == 1 and start == _UTF8_MARK:
-                text = RowError(number, "the file begins with the byte-order mark of UTF-8, but "
-                                f"--encoding={encoding}. Pass --encoding=utf-8.", "bad encoding", text)
-            elif _SURROGATE.search(text):
+            if _SURROGATE.search(text):
                 text = RowError(number, f"the line cannot be decoded with --encoding={encoding}. Correct the "
                                 "line, or pass the encoding of the file.", "bad encoding",
                                 _SURROGATE.sub("\ufffd", text))

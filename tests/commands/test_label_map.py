@@ -27,7 +27,7 @@ def test_only_tables_of_separated_values_are_read(tmp_path):
 
 
 @pytest.mark.parametrize("name, content", [
-    ("a.csv", "Yes,yes\n\nno,no\n Yes ,yes\n"), ("a.csv", "\ufeffOld;New\nYes;yes\nno;no\n"),
+    ("a.csv", "Yes,yes\n\nno,no\n Yes ,yes\n"), ("a.csv", "\ufeffOld;New\n;\nYes;yes\n ; \nno;no\n"),
     ("a.tsv", "old\tnew\nYes\tyes\nno\tno\n")])
 def test_a_header_semicolons_and_a_byte_order_mark(name, content, tmp_path):
     assert label_map.read(write_file(tmp_path / name, content)) == {"Yes": "yes", "no": "no"}

@@ -3,6 +3,7 @@
 All faults of a file are in one error, or the bad lines are left out.
 """
 
+import codecs
 import io
 import json
 import random
@@ -240,9 +241,17 @@ def test_a_byte_that_no_encoding_explains_is_one_bad_line(tmp_path):
     truncated = "text,label\na,x\nb,x\n".encode("utf-16")[:-1]
     assert "a.csv:3: the line cannot be decoded with" in error_of(written(tmp_path, truncated),
                                                                   encoding="utf-16")
-    marked = "text,label\na,x\n".encode("utf-8-sig")
-    assert "a.csv:1: the file begins with the byte-order mark of UTF-8" in error_of(
-        written(tmp_path, marked), encoding="latin-1", text=["text"])
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-8"])
+def test_a_file_with_the_mark_of_utf_8_is_utf_8(encoding, tmp_path):
+    """A run reads several files with one --encoding, for example an old file and a --label_map from Excel."""
+    marked = written(tmp_path, "text,label\nMüll,grün\n", encoding="utf-8-sig")
+    row, = example_reader(encoding=encoding, text=["text"]).read(marked).rows
+    assert (row.text_a, row.label) == ("Müll", "grün")
+    old = written(tmp_path, "\ufeffMüll,grün\n".encode("utf-8") + b"\xfc,x\n")
+    said = error_of(old, encoding=encoding, text=[1], label=[2])
+    assert ("convert the file to UTF-8." in said) == (encoding != "utf-8")
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
@@ -253,11 +262,12 @@ def test_an_encoding_that_needs_a_mark_names_the_file_without_it(encoding, tmp_p
 
 
 @pytest.mark.parametrize("content, encoding", [
-    (b"a\xff\n", "utf-8"), (b"PK\x03\x04\n", "utf-8"), ("a\n".encode("utf-8-sig"), "latin-1"),
-    (b"a\x81\n", "cp1252"), (b"a\n", "utf-16")])
+    (b"a\xff\n", "utf-8"), (b"PK\x03\x04\n", "utf-8"), ("\ufeff".encode("utf-8") + b"\xfc\n", "latin-1"),
+    (b"a\x81\n", "cp1252"), (b"a\n", "utf-16"), (b"PK\x03\x04\n", "cp1252")])
 def test_lines_that_cannot_be_decoded_are_of_one_kind(content, encoding):
     (_, row), = tables.read_lines(io.BytesIO(content), encoding)
     assert isinstance(row, tables.RowError) and row.kind == "bad encoding"
+    assert ("the workbook of a spreadsheet" in row.problem) == (content[:1] == b"P")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le"])
@@ -269,9 +279,14 @@ def test_a_mark_is_removed_only_at_the_start_of_a_file(encoding):
 @pytest.mark.parametrize("content, advice", [
     ("text,label\na,x\n".encode("utf-16"), "byte 0xff at offset 0 is not UTF-8; convert the file to UTF-8, "
      "or pass --encoding=utf-16."), ("text,label\na,x\n".encode("utf-16-le"), "pass --encoding=utf-16"),
-    (b"text,label\n\xe9,x\n", "convert the file to UTF-8, or pass --encoding=cp1252.")])
+    (b"text,label\n\xe9,x\n", "convert the file to UTF-8, or pass --encoding=cp1252."),
+    ("text\tlabel\na\tx\n".encode("utf-16"), "pass --encoding=utf-16. The columns are separated by tabs: ")])
 def test_an_error_names_the_flag_of_the_encoding(content, advice, tmp_path):
     assert advice in error_of(written(tmp_path, content))
+    said = error_of(written(tmp_path, content, "a.txt"))  # as Excel's "Unicode text"
+    is_marked = content.startswith(codecs.BOM_UTF16)
+    assert "the format is unknown" in said and ("The file is UTF-16: pass --enc" in said) == is_marked
+    assert ("separated by tabs: give the file a name that ends in .tsv" in said) == (b"\t" in content)
 
 
 @pytest.mark.parametrize("name, holds", [("utf-16", True), ("cp1252", True), ("Latin-1", True), ("", False),
