@@ -50,9 +50,10 @@ class Source(NamedTuple):
     Attributes:
       address: the URL of the file.
       directory: the local directory of the files, relative to a root directory.
-      files: names of the files in the directory. If the file on the server is a zip, one of the zip's folders
-        must contain these files, and the content of this folder is stored in `directory`. Otherwise, `files`
-        contains one name, and the file on the server is stored under this name.
+      files: paths of the files in the directory, such as "dev.tsv" or "dev/texts.tsv". If the file on the
+        server is a zip, one of the zip's folders must contain these files, and the content of this folder is
+        stored in `directory`. Otherwise, `files` contains one name, and the file on the server is stored
+        under this name.
     """
 
     address: str

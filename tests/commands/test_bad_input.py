@@ -27,9 +27,12 @@ def remove_vocabulary(untrained):
     (untrained.directory / "model" / "hugging_face" / "vocab.txt").unlink()
 
 
-def write_record_of_squad(untrained):
-    untrained.output.mkdir()
-    write_json(untrained.output / "run.json", model_directories.record(task_type="questions"))
+def record_of(**fields):
+    """Returns a function that writes a record with these fields into --output_dir."""
+    def write(untrained):
+        untrained.output.mkdir()
+        write_json(untrained.output / "run.json", model_directories.record(**fields))
+    return write
 
 
 def write_another_training(untrained):
@@ -54,7 +57,9 @@ def write_another_training(untrained):
                                                    "a sample of MRPC, but not of CoLA"]),
     (None, dict(task_name=None, do_train=False), [
         "--task_name is required, because --output_dir=output contains no training of a classifier with a "]),
-    (write_record_of_squad, dict(task_name=None, do_train=False), [
+    (record_of(task="mrpc"), dict(task_name=None), [
+        "output contains a training of mrpc. To continue it, pass --task_name=mrpc and the other flags of"]),
+    (record_of(task_type="questions"), dict(task_name=None, do_train=False), [
         "--task_name is required, because --output_dir=output contains a training by run_squad.py; known"]),
     (lengthen_vocabulary, {}, [
         f"model/vocab.txt has {SIZE + 1} entries, but the config's vocab_size is {SIZE}: from line "

@@ -345,11 +345,14 @@ def test_metrics_that_cannot_be_used(find, returned, said, caplog):
         task.finish()
 
 
+def code_of_section(heading):
+    """The code in a section of the page."""
+    section = PAGE.read_text(encoding="utf-8").partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    return textwrap.dedent("\n".join(line for line in section.splitlines() if line.startswith("    ")))
+
+
 def test_declared_files_of_a_module(find, tmp_path):
-    """The module is that of the section "Declared files" of the page, without the import of the class."""
-    page = PAGE.read_text(encoding="utf-8").partition("## Declared files")[2]
-    code = textwrap.dedent("\n".join(line for line in page.splitlines() if line.startswith("    "))
-                           .partition("    python ")[0])
+    code = code_of_section("Declared files")
     (tmp_path / "dev.tsv").write_text("fits\tquestion\tanswer\nyes\twho ?\tthe man\n")
     (tmp_path / "test.tsv").write_text("question\tanswer\nwho ?\tthe dog\n")
     task, examples, is_labelled = read(find, code, data_dir=".", do_eval=True)
@@ -358,6 +361,22 @@ def test_declared_files_of_a_module(find, tmp_path):
     assert len(examples["test"]) == 1 and not is_labelled and task.processor.metrics == ("f1", "accuracy")
     (tmp_path / "dev.tsv").write_text("fits\tquestion\tanswer\nmaybe\twho ?\tthe man\n")
     with pytest.raises(ValueError, match=r"^\./dev\.tsv:2: the label 'maybe'"):
+        read(find, code, data_dir=".", do_eval=True)
+
+
+def test_rows_from_several_files(find, tmp_path):
+    row = "drive\tV\t1-1\tThey drive the cattle .\tWe drive to work .\n"
+    for name, text in {"train.data": row, "train.gold": "T\n", "test.data": row,
+                       "dev.data": 2 * row, "dev.gold": "F\nT\n"}.items():
+        (tmp_path / f"{name}.txt").write_text(text)
+    code = code_of_section("Rows from several files")
+    task, examples, is_labelled = read(find, code, data_dir=".", do_eval=True)
+    assert [example.label for example in examples["dev"]] == ["F", "T"] and not is_labelled
+    [example] = examples["test"]
+    assert (example.text_a, example.text_b) == ("They drive the cattle .", "We drive to work .")
+    assert "./dev.gold.txt" in task.input_files()["data_dir"]
+    (tmp_path / "dev.gold.txt").write_text("F\nmaybe\n")
+    with pytest.raises(ValueError, match=r"^\./dev\.data\.txt:2: the label 'maybe'"):
         read(find, code, data_dir=".", do_eval=True)
 
 

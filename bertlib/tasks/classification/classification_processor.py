@@ -157,9 +157,11 @@ def _explain_missing_name(settings):
         return (f"--output_dir={settings.output_dir}: the model was trained on the task "
                 f"{settings.task_name!r:.80}, which is not a known task. If the training had a "
                 "--task_module, pass the same --task_module.")
-    why = ""
+    why, record = "", settings.output_directory.record
+    if settings.do_train and record and record["task"].lower() in classifier_data.PROCESSORS:
+        return (f"--output_dir={settings.output_dir} contains a training of {record['task']}. To continue "
+                f"it, pass --task_name={record['task']} and the other flags of the training.")
     if not settings.do_train and settings.output_dir is not None:
-        record = settings.output_directory.record
         content = f"a training by {record['command']}" if record else (
             f"no training of a classifier with a {file_names.RECORD}")
         why = f", because --output_dir={settings.output_dir} contains {content}"

@@ -165,7 +165,8 @@ class DataProcessor:
 
       files: {name of a set: file name}. The sets are "train", "dev", "test" and further sets. A file name may
         contain attributes of the processor, for example {processor.language}. If a set has a tuple of file
-        names, the first existing file is read.
+        names, the first existing file is read. Other keys name further files that `load_rows` reads, such
+        as "train_labels". run.json lists all declared files of a training.
       labels: tuple of str, the labels. A regression does not declare labels.
       layout: the `Layout` of the files.
       further_layouts: tuple of additional `Layout`s, if not all files of the task have the columns of
@@ -235,7 +236,7 @@ class DataProcessor:
             # subclass may differ from the rows of the file. So the labels in the file may not belong to these
             # examples, and are not used.
             return None
-        path, lines = self._load_lines(data_dir, "test")
+        path, lines = self.load_rows(data_dir, "test")
         with tables.name_file_in_errors(path):
             layout = self.layout_of("test", lines).numbered(lines[0], is_test=True)
         if layout.label is None:
@@ -263,14 +264,13 @@ class DataProcessor:
         return self.load_examples(data_dir, split)
 
     def file_names(self):
-        """Returns the declared files: {name of a set: list of file names}. The sets are "train", "dev",
-        "test" and further sets. If a list has several names, the set is read from the first file in the
-        list that exists in the data directory."""
+        """Returns the declared files: {key of `files`: list of file names}. If a list has several names, the
+        first file in the list that exists in the data directory is read."""
         lists = {split: [names] if isinstance(names, str) else names for split, names in self.files.items()}
         return {split: [name.format(processor=self) for name in names] for split, names in lists.items()}
 
     def _path_of(self, data_dir, split):
-        """Returns the path of the first existing file among the files that `file_names` declares for a set;
+        """Returns the path of the first existing file among the files that `file_names` declares for a key;
         None if none of them exists."""
         paths = [os.path.join(data_dir, name) for name in self.file_names()[split]]
         return next(filter(files.exists, paths), None)
@@ -338,8 +338,20 @@ class DataProcessor:
         """
         return self.layout
 
-    def _load_lines(self, data_dir, split):
-        """Reads the declared file of a set. Returns (path, list of rows). The list has at least one row."""
+    def load_rows(self, data_dir, split):
+        """Reads a declared file. A subclass overrides this method to change the rows of its files, or to join
+        the rows of several files. The examples and the labels of the test set are made from the result.
+
+        Args:
+          data_dir: the data directory.
+          split: a key of `files`: the name of a set or of a further file.
+
+        Returns:
+          (path for error messages, list of rows). A row is a list of str. The list has at least one row.
+
+        Raises:
+          see `get_train_examples`.
+        """
         if split not in self.files:
             raise NotImplementedError(f"{type(self).__name__} declares no {split} file")
         names = self.file_names()
@@ -357,7 +369,7 @@ class DataProcessor:
     def load_examples(self, data_dir, split, set_type=None):
         """Reads the examples of a set from the file that the class declares. Returns a list with at least one
         example. The guids of the examples begin with `set_type`, or with `split` if `set_type` is None."""
-        path, lines = self._load_lines(data_dir, split)
+        path, lines = self.load_rows(data_dir, split)
         with tables.name_file_in_errors(path):
             examples = self._create_examples(lines, set_type or split)
         if examples:
