@@ -148,6 +148,11 @@ def join_names(names):
 # --- Places ----------------------------------------------------------------------------------------------
 
 
+class ColumnError(RowError):
+    """The error for columns that do not exist, or cannot be determined. All rows of the file have the same
+    problem, so it is reported before the problems of single rows."""
+
+
 class ColumnIndex(NamedTuple):
     """Describes a file's columns. The *place* of a column in a row is the column's index; in JSON Lines, it
     is the column's name.
@@ -166,38 +171,43 @@ class ColumnIndex(NamedTuple):
     width: int
     delimiter: str | None = None
 
-    def find(self, column, flag):
+    def find(self, column, flag, origin=""):
         """Returns the place of a column in a row: the column's index, or in JSON Lines the column's name.
 
         Args:
           column: name of the column, or its number from 1. Negative numbers count from the last column.
           flag: name of the flag that names the column, for error messages.
+          origin: text after this name if the user did not pass the flag, such as " of the training".
 
         Raises:
-          RowError: the column does not exist, or several columns have this name.
+          ColumnError: the column does not exist, or several columns have this name.
         """
         if isinstance(column, int) and self.is_json:
-            raise RowError(self.line, f"{flag} gives the column {column} by its number, but the columns of "
-                           f"these rows have only names. Pass {flag} with names; the columns are "
-                           f"{self.names_in_words()}.")
+            raise self._error(f"{flag}{origin} gives the column {column} by its number, but the columns of "
+                              f"these rows have only names. Pass {flag} with names; the columns are "
+                              f"{self.names_in_words()}.")
         if isinstance(column, int):
             index = column - 1 if column > 0 else self.width + column
             if not column or not 0 <= index < self.width:
-                raise RowError(self.line, f"{flag} names column {column}, but the columns have the numbers 1 "
-                               f"to {self.width}; the last column also has the number -1.{self._hint()}")
+                raise self._error(f"{flag}{origin} names column {column}, but the columns have the numbers 1 "
+                                  f"to {self.width}; the last column also has the number -1.{self._hint()}")
             return index
         if self.names is None:
-            raise RowError(self.line, f"there is no header row, so {flag} must contain column numbers, from "
-                           f"1, instead of {column!r}.")
+            raise self._error(f"there is no header row, so {flag} must contain column numbers, from 1, "
+                              f"instead of {column!r}{origin}.")
         count = self.names.count(column)
         if count == 1:
             return column if self.is_json else self.names.index(column)
         problem = f"{count} columns are named {column!r}" if count else f"there is no column {column!r}"
         names = {name.casefold(): name for name in self.names}
         close = [] if count else difflib.get_close_matches(column.casefold(), names, n=1)
-        raise RowError(self.line, f"{problem} ({flag}); the columns are {self.names_in_words()}"
-                       f"{'' if self.is_json else _NO_HEADER}."
-                       + "".join(f" Did you mean {names[name]!r}?" for name in close))
+        advice = f" Pass {flag} to name other columns." if origin else ""
+        raise self._error(f"{problem} ({flag}{origin}); the columns are {self.names_in_words()}"
+                          f"{'' if self.is_json else _NO_HEADER}.{advice}"
+                          + "".join(f" Did you mean {names[name]!r}?" for name in close))
+
+    def _error(self, problem):
+        return ColumnError(self.line, problem)
 
     def has_none(self, columns):
         """Returns whether none of the columns exists."""
@@ -225,7 +235,7 @@ class ColumnIndex(NamedTuple):
           list of names. If the file has the columns of no set, or of several sets, the result is None.
 
         Raises:
-          RowError: the result would be None, but `is_needed` is true.
+          ColumnError: the result would be None, but `is_needed` is true.
         """
         # The letter case of names is ignored: "Text" counts as "text". But if the names of two columns differ
         # only in their letter case, the letter case matters.
@@ -238,12 +248,12 @@ class ColumnIndex(NamedTuple):
         if not is_needed:
             return None
         if matches:
-            raise RowError(self.line, f"several columns could contain the {what}: {_in_words(matches)}. Name "
-                           f"the right columns with {flag}; the columns are {self.names_in_words()}.")
+            raise self._error(f"several columns could contain the {what}: {_in_words(matches)}. Name the "
+                              f"right columns with {flag}; the columns are {self.names_in_words()}.")
         description = "there is no header row, so pass numbers, from 1" if self.names is None else (
             f"the columns are {self.names_in_words()}{'' if self.is_json else _NO_HEADER}")
-        raise RowError(self.line, f"no column has a usual name for {what}. Name the columns of the {what} "
-                       f"with {flag}; {description}.")
+        raise self._error(f"no column has a usual name for {what}. Name the columns of the {what} with "
+                          f"{flag}; {description}.")
 
     def name_of(self, place):
         """Returns the name of the column at this place.
@@ -310,10 +320,12 @@ class TextReader:
         columns.
       find_unread: function for a choice from `other_names`, see `answers.Answers.find_unread`.
       is_quiet: whether nothing is logged, because an earlier command has logged the same.
+      text_origin: see the argument `origin` of `ColumnIndex.find`.
     """
 
     other_names = find_unread = None
     is_quiet = False
+    text_origin = ""
 
     def __init__(self, text=None, label=None, header=None, delimiter=None, takes_lists=False,
                  encoding="utf-8", label_kind=None):
@@ -398,7 +410,7 @@ class TextFile:
             without_texts.clear()
             yield text_row
         if without_texts:
-            raise RowError(without_texts[0].line, without_texts[0].problem)
+            raise ColumnError(without_texts[0].line, without_texts[0].problem)
 
     def _lists(self, rows):
         """Yields the `TextRow`s of separated values."""
@@ -469,7 +481,8 @@ class TextFile:
         Raises:
           RowError: the columns do not exist, or their names have a problem.
         """
-        return [self.place.find(column, "--text_column") for column in self._choose_columns()]
+        return [self.place.find(column, "--text_column", self._reader.text_origin)
+                for column in self._choose_columns()]
 
     def _choose_columns(self):
         """Returns the names or the numbers of the columns of the texts; see `_find_texts`.

@@ -150,6 +150,8 @@ class ExampleReader(columns.TextReader):
                     _check_not_empty(path, rows, file.place)
                 examples = self._to_file(file, rows, needs_labels, known_labels, find_problem, bad_lines,
                                          is_ordered)
+            except columns.ColumnError:
+                raise
             except ValueError:
                 # A bad line may be the cause of this ValueError. So if there are bad lines and they are not
                 # skipped, `check` raises a different error, which lists the bad lines.

@@ -11,10 +11,11 @@ from absl import logging
 
 SAMPLE = 1000  # number of examples in a sample
 _CHARACTERS = 500  # of each text, at most this number of characters is tokenized
-# A warning is logged if at least this share of at least `_FEWEST` tokens are [UNK]. In the samples of this
+# A warning is logged if at least `_FEWEST` tokens, and at least this share, are [UNK]. Fewer may be symbols,
+# such as an emoji in one of four short texts. In the samples of this
 # project and in the data of GLUE, SQuAD and CoNLL-2003, the share is below 0.001. If their texts are not
 # lower-cased for an uncased vocabulary, it is from 0.05 to 0.35.
-_SHARE, _FEWEST = 0.05, 10
+_SHARE, _FEWEST = 0.05, 5
 _EXAMPLES, _SHOWN_CHARACTERS = 3, 30
 # A word in brackets is probably a marker if the same word is in at least this share of the texts, and in at
 # least `_FEWEST_TEXTS` of them. Ordinary words in brackets, such as "[sic]", are rarer.
@@ -63,8 +64,9 @@ class UnknownTokens:
     def warn(self):
         """Logs the warnings if the share of [UNK] or of probable markers is high. Later texts are ignored."""
         self._room = 0
-        share, self._num_unknown = self._num_unknown / max(1, self._tokens), 0
-        if self._tokens >= _FEWEST and share >= _SHARE:
+        num_unknown, self._num_unknown = self._num_unknown, 0
+        share = num_unknown / max(1, self._tokens)
+        if num_unknown >= _FEWEST and share >= _SHARE:
             words = ", ".join(repr(word if len(word) <= _SHOWN_CHARACTERS else f"{word[:_SHOWN_CHARACTERS]}…")
                               for word in self._examples)
             logging.warning(

@@ -96,6 +96,7 @@ class InputReader:
         self._reader = columns.TextReader(
             **arguments, takes_lists=answers.takes_words,
             label_kind=model.target.label_kind(model.setting))
+        self._reader.text_origin = "" if has_text_column else " of the training"
         self._reader.other_names = [] if has_text_column else _other_names(model, answers)
         self._reader.find_unread = answers.find_unread
 

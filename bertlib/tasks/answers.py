@@ -7,7 +7,7 @@ the model to answers. They also read the development set of a trained model agai
 import functools
 import math
 
-from bertlib.data.columns import is_blank
+from bertlib.data.columns import is_blank, parse_columns
 from bertlib.data.example_encoding import ENCODER_INPUTS
 from bertlib.runs import registry
 from bertlib.runs.entries import flag_text
@@ -166,13 +166,23 @@ class Answers:
         the answers of taggers can be true."""
         return False
 
+    @functools.cached_property
+    def _other_names(self):
+        """{other name of a text in an input: name of its field}. These are the columns of the training, those
+        of the task's own files, the keys in `word_keys`, and "text" if one text is enough."""
+        model = self.model
+        trained, processor = model.setting("text_column", None), model.processor
+        names = [*(processor.names_of_texts() if processor else ()),
+                 parse_columns(trained, by_name=model.has_named_columns) if trained else (),
+                 *([key] for key in self.word_keys), ["text"] if self.required == 1 else ()]
+        return {name: field for columns in names for name, field in zip(columns, self.fields)}
+
     def named_fields(self, fields):
-        """Returns an input, {name of a field: value}. A key in `word_keys` is replaced by the name of the
-        field, unless the input has several of these names."""
-        keys = {*self.word_keys, *self.fields} & set(fields)
-        if not self.word_keys or len(keys) != 1:
-            return fields
-        return {self.fields[0] if name in keys else name: value for name, value in fields.items()}
+        """Returns an input, {name of a field: value}, in which a name of `_other_names` is replaced by the
+        name of the field, unless the input has several names of one field."""
+        named = {name if name in self.fields else self._other_names.get(name, name): value
+                 for name, value in fields.items()}
+        return named if len(named) == len(fields) else fields
 
     def complete_tags(self, tags):
         """Returns the tags in an answer, from the tags that the model has predicted for the words of a text.

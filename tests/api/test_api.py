@@ -147,7 +147,7 @@ def test_a_file_and_a_list_have_the_same_predictions(trained, tmp_path):
     assert [list(row.values())[1:] for row in by_list] == [list(row.values())[1:] for row in by_file]
     with pytest.raises(ValueError, match="data, row 2: the text is empty"):
         api.predict(here / "model", [{"text": "a cat"}, {"text": ""}])
-    with pytest.raises(ValueError, match=r"row 1: there is no column 'text' \(`text`\); the columns"):
+    with pytest.raises(ValueError, match=r"row 1: there is no column 'text' \(`text` of the training\); the"):
         api.predict(here / "model", [{"body": "a cat"}])
     with pytest.raises(TypeError, match="has no columns. Leave `text` out"):
         api.predict(here / "model", ["a cat"], text="body")

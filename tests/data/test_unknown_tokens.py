@@ -42,6 +42,7 @@ def test_one_warning_has_the_share_three_examples_and_the_reasons(tokenizer, cap
     title = [[text.capitalize()] for text, _ in known]
     assert len(checked(caplog, {"train": title}, tokenizer)) == 1
     assert checked(caplog, {"test": [["坏"]], "dev": []}, tokenizer) == []  # too few tokens to say anything
+    assert checked(caplog, {"test": [["the cat 🙂"], ["a dog sees a cat"], ["the bird 🙂"]]}, tokenizer) == []
 
 
 def test_a_sample_is_spread_over_the_examples_and_is_small(tokenizer, caplog):

@@ -69,6 +69,15 @@ def test_one_input_has_one_answer_and_a_list_has_a_list(server, predictor):
         predictor(**question)["label"] for question in questions]
 
 
+def test_a_text_may_have_the_name_of_its_column_in_the_training(tiny_model, tmp_path):
+    path = write_classifier(tmp_path / "model", tiny_model, text_column="Body", label_column="Category")
+    with serving.load(str(path)) as predictor, running(predictor) as server:
+        right = 200, predictor("a cat")
+        for name in ("text_a", "Body", "text"):
+            assert server.ask({name: "a cat"}) == right and predictor(**{name: "a cat"}) == right[1]
+        assert server.ask({"Body": "a cat", "text": "a dog"})[0] == server.ask({"body": "a cat"})[0] == 422
+
+
 def test_a_tagger(tiny_model, tmp_path):
     path = write(tmp_path / "model", tiny_model, "tagging", linear(5), TAGS)
     with serving.load(str(path)) as predictor, running(predictor) as server:

@@ -116,7 +116,8 @@ def test_a_column_for_each_text_is_named():
 @pytest.mark.parametrize("train_file, lines, input_format, expected", [
     # The training counted columns: the first column of a DataFrame may have the name 0, 1 or any other.
     ("train.csv", '{"0": "yes", "1": "a cat", "2": "n"}\n', "jsonl",
-     "--text_column gives the column 2 by its number, but the columns of these rows have only names"),
+     "--text_column of the training gives the column 2 by its number, but the columns of these rows have "
+     "only names"),
     ("train.csv", "0,1\nyes,a cat\n", "csv", "this row looks like a header row: 0, 1"),
     # The training read JSON Lines or a DataFrame: 2 is a name.
     ("train.jsonl.gz", '{"2": "a cat", "1": "yes"}\n', "jsonl", ("a cat",)),

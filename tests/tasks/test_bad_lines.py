@@ -32,6 +32,14 @@ def error_of(path, find_problem=None, **options):
 # --- All faults of a file --------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("name, content", [
+    ("a.csv", "text,class\n,x\na cat,y\n"), ("a.jsonl", '{"text": "a", "class": "x"}\n{"text": ""}\n')])
+def test_a_wrong_column_is_reported_before_bad_lines(name, content, tmp_path):
+    path = written(tmp_path, content, name)
+    assert "there is no column 'clas' (--label_column)" in error_of(path, text=["text"], label=["clas"])
+    assert "the text is empty" in error_of(path, text=["text"], label=["class"])
+
+
 def test_an_error_lists_a_fault_of_each_kind_and_names_the_encoding_first(tmp_path):
     path = written(tmp_path, b"text,label\n" + b"\xe9,x\n" * 30 + b",x\n" * 30 + b"a\n")
     title, *listed, encoding, advice = error_of(path).split("\n")
