@@ -58,9 +58,8 @@ class RunConfig:
             for no history.
 
         Raises:
-          ValueError: both save_checkpoints_steps and save_checkpoints_secs are given; or
-            save_checkpoints_steps or save_checkpoints_secs is negative, or gradient_accumulation_steps is
-            not positive.
+          ValueError: both save_checkpoints_steps and save_checkpoints_secs are given, one of them is
+            negative, or gradient_accumulation_steps is not positive.
         """
         if save_checkpoints_steps is not None and save_checkpoints_secs is not None:
             raise ValueError("Give save_checkpoints_steps or save_checkpoints_secs, not both.")

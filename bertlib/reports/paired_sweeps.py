@@ -55,14 +55,7 @@ def compare(directories, metric=None, setting=None):
         or other settings than the seed that have no value in common.
     """
     sweeps = list(map(sweep_directory.SweepDirectory, directories))
-    chosen = _selections(setting, sweeps[0])
-    ended_runs = [list(filter(is_chosen, sweep.ended_runs())) for is_chosen, sweep in zip(chosen, sweeps)]
-    open_runs = [sum(map(is_chosen, sweep.runs)) - len(runs)
-                 for is_chosen, sweep, runs in zip(chosen, sweeps, ended_runs)]
-    for directory, runs, count in zip(directories, ended_runs, open_runs):
-        if not any(run.is_evaluated for run in runs):
-            raise ValueError(f"{directory} has no finished run: {len(runs)} failed or diverged, and {count} "
-                             "have not ended. Wait for the sweep, or run its command again.")
+    ended_runs, open_runs = _select_runs(sweeps, setting)
     names = [{name for run in runs for name in run.metrics} for runs in ended_runs]
     if metric is None and sweeps[0].metric == sweeps[1].metric:
         metric = sweeps[0].metric
@@ -95,6 +88,20 @@ def compare(directories, metric=None, setting=None):
             "metrics": [paired_tests.compare_values(
                 name, [sum(group) / len(group) for group in values], test.pop("interval"), lower,
                 "points" if is_fraction or _PERCENT.fullmatch(name) else "")], "test": test}
+
+
+def _select_runs(sweeps, setting):
+    """Returns (the ended runs that are compared, a list for each sweep; the numbers of runs that have not
+    ended). For the arguments, see `compare`."""
+    chosen = _selections(setting, sweeps[0])
+    ended_runs = [list(filter(is_chosen, sweep.ended_runs())) for is_chosen, sweep in zip(chosen, sweeps)]
+    open_runs = [sum(map(is_chosen, sweep.runs)) - len(runs)
+                 for is_chosen, sweep, runs in zip(chosen, sweeps, ended_runs)]
+    for sweep, runs, count in zip(sweeps, ended_runs, open_runs):
+        if not any(run.is_evaluated for run in runs):
+            raise ValueError(f"{sweep.path} has no finished run: {len(runs)} failed or diverged, and {count} "
+                             "have not ended. Wait for the sweep, or run its command again.")
+    return ended_runs, open_runs
 
 
 def _selections(setting, sweep):

@@ -88,9 +88,7 @@ def _execute(task, record, phases):
             estimator_setup.check_shared_directory(settings, group)
         if is_first:
             record.write()
-            if settings.get("skip_bad_lines"):
-                from bertlib.tasks import results
-                results.write_skipped_lines(settings, task.skipped, task.dialect)
+            task.write_skipped_lines()
         if settings.do_train:
             phases.train()
             record.mark_finished()

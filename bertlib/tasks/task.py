@@ -163,6 +163,12 @@ class Task(abc.ABC):
 
     # --- The run
 
+    def write_skipped_lines(self):
+        """Writes skipped_lines.csv, the lines that were left out, if --skip_bad_lines was given."""
+        if self.settings.get("skip_bad_lines"):
+            from bertlib.tasks import results
+            results.write_skipped_lines(self.settings, self.skipped, self.dialect)
+
     def training_size(self):
         """Returns the size of the training data in words, such as "3,668 examples"."""
         return terminal.counted(self.num_examples(), self.noun)
