@@ -61,6 +61,8 @@ def test_plain_sentences_with_as_many_words_as_columns_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("text, columns, message", [
+    ("Satz Nr.;Wort\n1;ä\n".encode("cp1252"), (), ": the file is a table .* are separated by ';'"),
+    ('Sentence #,Word,Tag\n1,Ana,B-PER\n,",",O\n', (), ": the file is a table .* are separated by ','"),
     ("", (), ": the file is blank;"), (" \n\t\r\n", (), ": the file is blank;"),
     ("-DOCSTART- -X- O\n\n", (), ": the file is blank;"),
     ("# NN NN\n\n# NN NN\n", (), ": the file has only comments;"),

@@ -5,6 +5,7 @@ columns of the line. `sentence_files` reads the same sentences from JSON Lines.
 """
 
 import collections
+import itertools
 import re
 from typing import NamedTuple
 
@@ -94,10 +95,11 @@ def parse_conll(stream, path, token_column, tag_column, bad_lines, needs_tags=Tr
       a `ConllFile`.
 
     Raises:
-      ValueError: the file is blank or not UTF-8, its lines have different numbers of columns, or a tag is not
-        valid. The message names the line.
+      ValueError: the file is blank, not UTF-8 or a table with another delimiter, its lines have different
+        numbers of columns, or a tag is not valid. The message names the line.
     """
     lines = _read_lines(stream, bad_lines)
+    _refuse_table(path, lines)
     try:
         file = _parse_lines(lines, path, token_column, tag_column, bad_lines, needs_tags, width)
     except ValueError:
@@ -105,6 +107,19 @@ def parse_conll(stream, path, token_column, tag_column, bad_lines, needs_tags=Tr
         raise
     bad_lines.check(sum(len(sentence.words) for sentence in file.sentences))
     return file
+
+
+def _refuse_table(path, lines):
+    """Raises a ValueError if the lines of a file are rows of CSV: each of the first five has the same number
+    of semicolons or commas outside of quotes."""
+    first = [re.sub('"[^"]*"', "", line) for line in itertools.islice(filter(str.strip, lines), 5)]
+    for delimiter in ";,":
+        counts = {line.count(delimiter) for line in first}
+        if len(first) > 1 and len(counts) == 1 and counts != {0}:
+            raise ValueError(f"{path}: the file is a table whose columns are separated by {delimiter!r}. "
+                             "Each line should have one word and its tag, separated by a space or a tab, "
+                             "with a blank line after each sentence. To convert the table, see the section "
+                             "\"Tables\" of docs/howto/tagging.md.")
 
 
 def _parse_lines(lines, path, token_column, tag_column, bad_lines, needs_tags, width):
