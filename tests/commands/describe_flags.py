@@ -1,8 +1,9 @@
 """describe_flags.py COMMAND_LINES: prints the flags of commands, and what they say to command lines.
 
 COMMAND_LINES is JSON: a list of (command, its arguments). The output is JSON, with two lists. The first has
-an object for each command: its `names` and their `classes`, `--help` and `--helpfull`. The second has the
-message on each command line, or null if the flags are accepted. So one process checks many command lines.
+an object for each command: the `classes` of its flags, the `advanced` flags, `--help`, `--helpfull`, and the
+replies to each path that is empty. The second has the message on each command line, or null if the flags are
+accepted. So one process checks many command lines.
 """
 
 import contextlib
@@ -36,10 +37,11 @@ def define(command):
 def describe(command):
     define(command)
     FLAGS(["command"])
-    settings = common_flags.read_settings()
-    classes = {entry.name: entry.affects for entry in settings.entries()}
-    return {"names": list(classes), "classes": classes,
-            "help": printed("--help"), "helpfull": printed("--helpfull")}
+    entries = common_flags.read_settings().entries()
+    return {"classes": {entry.name: entry.affects for entry in entries},
+            "advanced": [entry.name for entry in entries if entry.advanced],
+            "help": printed("--help"), "helpfull": printed("--helpfull"),
+            "empty": {entry.name: reply(command, [f"--{entry.name}="]) for entry in entries if entry.is_path}}
 
 
 def printed(flag):
