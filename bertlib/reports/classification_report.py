@@ -15,6 +15,7 @@ _MAX_MATRIX, _MAX_CONFUSIONS = 30, 50
 # The names above the columns of a matrix are written horizontally, if they have at most this number of
 # characters in total. Otherwise they are written vertically.
 _MAX_HORIZONTAL = 60
+_CONFIDENCES = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)  # rows of the table of confidences
 _DENSE_MATRIX = 12  # a matrix with more labels than this has narrow columns
 
 
@@ -54,6 +55,7 @@ def _report_labels(path, facts, rows, labels, threshold):
     else:
         parts.append(confusion_section(facts.metrics["eval_confusion_matrix"], labels, "label",
                                        paragraph("The whole matrix is in eval_results.json.")))
+        parts.append(_confidence_section(rows))
         heading, measure = "Most confident errors", "accuracy"
         order = "The errors with the highest probability of the wrong label come first."
     report_sections.write_sections(
@@ -67,13 +69,26 @@ def _report_labels(path, facts, rows, labels, threshold):
 
 
 def _confidence(row, threshold):
-    """Returns the model's confidence in a wrong answer. For a single label, this is the probability of the
+    """Returns the model's confidence in an answer. For a single label, this is the probability of the
     predicted label. For several labels, it is the highest confidence that `_wrong_decisions` returns."""
     if not row.probabilities:
         return 0.0
     if threshold is None:
         return row.probabilities.get(row.prediction, 0.0)
     return max((confidence for confidence, *_ in _wrong_decisions(row)), default=0.0)
+
+
+def _confidence_section(rows):
+    """Returns the section that shows how many of the `PredictedRow`s have a high probability, and the
+    accuracy of these predictions."""
+    groups = [(least, [row.is_right for row in rows if _confidence(row, None) >= least])
+              for least in _CONFIDENCES]
+    header = ["confidence at least", "share of the examples", "accuracy"]
+    return section("Accuracy by confidence", table(header, [
+        [f"{least:g}", percent(len(group) / len(rows)), percent(sum(group) / len(group))]
+        for least, group in groups if group]), paragraph(
+            "The confidence is the probability of the predicted label. If a program accepts only "
+            "predictions above a limit, and people decide about the others, choose the limit here."))
 
 
 def _wrong_decisions(row):
@@ -123,7 +138,8 @@ def labels_section(heading, scores, noun, *notes):
 
 
 def confusion_section(matrix, labels, noun, *notes):
-    """Returns the section with the confusion matrix. With many labels, it is a list of confusions.
+    """Returns the section with the confusion matrix of the labels that occur or are predicted. With many of
+    these labels, it is a list of confusions.
 
     Args:
       matrix: list of lists or array. `matrix[i][j]` is the number of examples with label i for which the
@@ -132,11 +148,14 @@ def confusion_section(matrix, labels, noun, *notes):
       noun: str, the word for a label.
       *notes: `Html`, shown at the end.
     """
-    matrix = [list(map(int, row)) for row in matrix]
+    used = [index for index, row in enumerate(matrix) if sum(row) or any(other[index] for other in matrix)]
+    matrix, labels = [[int(matrix[row][column]) for column in used] for row in used], [
+        labels[index] for index in used]
     if len(labels) <= _MAX_MATRIX:
         return section("Confusion matrix", paragraph(
             f"Each row is a {noun} in the data, and each column is a predicted {noun}. The color of a "
-            "cell is stronger if the cell contains more of the examples in its row."),
+            f"cell is stronger if the cell contains more of the examples in its row. Each {noun} that does "
+            "not occur and is not predicted is left out."),
             _matrix_table(matrix, labels), *notes)
     pairs = heapq.nlargest(_MAX_CONFUSIONS, (
         (count, -row, -column) for row, counts in enumerate(matrix) for column, count in enumerate(counts)

@@ -100,7 +100,7 @@ def test_a_classification(tmp_path):
                  record={"train_data": {"fingerprint": "f00d"}, "labels": labels,
                          "settings": {"seed": 12, "label_column": "gold"}},
                  metric_titles={"eval_f1": "macro F1"})
-    overall, scores, matrix, lengths, record = page.tables
+    overall, scores, matrix, confidences, lengths, record = page.tables
     assert overall == [["macro F1", 0.5]]
     assert scores[1:] == [[label, *numbers["labels"][label].values()] for label in labels[:-1]]
     assert page.text.index(
@@ -109,6 +109,10 @@ def test_a_classification(tmp_path):
     assert page.text.index("Most confident errors") < page.text.index("Accuracy by length")
     assert "all 3 labels. In this mean, the F1 of 1 label without examples is 0." in page.text
     assert matrix[1:] == [["label", *labels], ["a", 1, 0, 0], ["<b>", 0, 2, 0], ["שלום", 0, 0, 3]]
+    for least, share, accuracy in confidences[1:]:
+        inside = [row.is_right for row in rows if max(row.probabilities.values()) >= float(least)]
+        assert (share, accuracy) == pytest.approx((len(inside) / 300, np.mean(inside)))
+    assert [row[0] for row in confidences[1:]] == ["0.5", "0.7", "0.8", "0.9", "0.95", "0.99"]
     assert ["train_data.fingerprint", "f00d"] in record and ["settings.seed", "12"] in record
     assert page.tags["svg"] == page.tags["polyline"] == 2 and not page.tags["circle"]
     wrong = sorted((row for row in rows if not row.is_right),
@@ -133,6 +137,13 @@ def test_two_labels_and_curves_with_one_point(tmp_path):
                  losses=[(1, 0.7)])
     assert "F1 is the F1 of the label <b>." in page.text and page.tables[0] == [["f1", 0.5]]
     assert page.tags["circle"] == 2 and not page.tags["polyline"]  # a line of one point is invisible
+
+
+def test_a_matrix_has_only_labels_that_occur_or_are_predicted(tmp_path):
+    labels = ["a", "b", "unused", "c"]
+    page = write(tmp_path / "page.html", classified(9, labels), labels, {
+        **numbers_of(labels), "eval_confusion_matrix": np.diag([5, 2, 0, 0]) + np.eye(4, k=3, dtype=int)})
+    assert page.tables[2][1:] == [["label", "a", "b", "c"], ["a", 5, 0, 1], ["b", 0, 2, 0], ["c", 0, 0, 0]]
 
 
 def test_many_labels_have_a_list_of_confusions(tmp_path):
@@ -205,8 +216,8 @@ def test_a_tagging(tmp_path):
     assert re.search(r"F1 0\.750 \(95 % interval 0\.\d+ to 1\.000\)\.\s*"
                      r"2 sentences: 1 without an error \(50.0 %\)", page.text)
     assert kinds[1:] == [["LOC", 0.5, 0.25, 0.125, 2, 1, 1, 1], ["PER", 0.5, 0.25, 0.125, 2, 2, 0, 0]]
-    assert confusions[1:] == [["label", "LOC", "MISC", "PER", "(no entity)"], ["LOC", 1, 0, 0, 1],
-                              ["MISC", 0, 0, 0, 0], ["PER", 0, 0, 2, 0], ["(no entity)", 1, 0, 0, 0]]
+    assert confusions[1:] == [["label", "LOC", "PER", "(no entity)"], ["LOC", 1, 0, 1],
+                              ["PER", 0, 2, 0], ["(no entity)", 1, 0, 0]]
     assert page.text.index("Sentences") < page.text.index("Sentences without an error, by length")
     assert [page.source.count(f'"type {status}"') for status in ("found", "false", "missed")] == [3, 1, 1]
     assert ["dev.txt, line 7" in text for text in page.articles] == [True, False]  # most errors first
