@@ -14,7 +14,7 @@ import os
 from bertlib.commands import common_flags, training_command
 
 from bertlib.reports import sweep_directory, sweep_grid, sweep_loop
-from bertlib.runs import checks, entries
+from bertlib.runs import checks, entries, registry, training_evaluations
 from bertlib.system import child_jobs, child_processes, files
 from bertlib.tasks import shared_flags
 
@@ -99,6 +99,14 @@ def _value_parser(command, arguments, own_flags):
     return parse
 
 
+def _metrics(command, task_type):
+    """Returns the names of all metrics of a command, see `bertlib.tasks.target`; only those of a task type if
+    the command line contains this type."""
+    return {metric: None for target in registry.find_targets()
+            if command in target.commands and task_type in (None, target.name)
+            for metric in target.known_metrics}
+
+
 def main(argv):
     """Runs the sweep."""
     settings = common_flags.read_settings("sweep_dir", "metric")
@@ -110,6 +118,8 @@ def main(argv):
     base.pop("output_dir", None)
     runs = sweep_grid.list_runs(sweep_grid.parse(settings.grid, _value_parser(command, arguments, own_flags)),
                                 settings.samples, settings.sample_seed)
+    if "task_module" not in base and "task_module" not in runs[0].settings:
+        training_evaluations.check_metric("metric", settings.metric, _metrics(name, base.get("task_type")))
     if files.is_remote(settings.sweep_dir):
         raise ValueError(f"--sweep_dir={settings.sweep_dir}: a sweep needs a local directory.")
     slots = child_jobs.divide_machine(settings.jobs)

@@ -8,6 +8,7 @@ removes the rows of later steps. So a killed training continues as if it had not
 
 import contextlib
 import csv
+import fnmatch
 import io
 import math
 import os
@@ -66,16 +67,30 @@ def _check_given_flags(settings, needs_do_eval):
     rows, newest = restorable_rows(settings.output_directory)
     names = {name for row in rows for name in row} - {"global_step"}
     if not settings.keep_best or names and settings.keep_best not in names:
-        raise ValueError(describe_unknown_metric(settings.keep_best, names))
+        raise ValueError(describe_unknown_metric("keep_best", settings.keep_best, names))
     best_weights.BestWeights(settings.output_directory, settings.keep_best).plan(
         finite_values(rows, settings.keep_best), newest)
 
 
-def describe_unknown_metric(metric, names):
-    """Returns the error message for a metric that the evaluations do not have."""
+def check_metric(flag, metric, names):
+    """Checks the metric that a flag names, before any training.
+
+    Args:
+      flag, metric: the name of the flag, and its value.
+      names: see `known_metrics` of `bertlib.tasks.target`. Without names, nothing is checked.
+
+    Raises:
+      ValueError: the evaluations will not have the metric.
+    """
+    if names and not any(fnmatch.fnmatchcase(metric, name) for name in names):
+        raise ValueError(describe_unknown_metric(flag, metric, names))
+
+
+def describe_unknown_metric(flag, metric, names):
+    """Returns the error message for a flag whose metric the evaluations do not have."""
     known = (f"The metrics of this command are {', '.join(sorted(names))}." if names
              else "Name a metric in eval_results.txt or eval_results.json, such as eval_loss.")
-    return f"--keep_best={metric}: the evaluation has no such metric. {known}"
+    return f"--{flag}={metric}: the evaluation has no such metric. {known}"
 
 
 def find_early_stop(settings):

@@ -53,6 +53,8 @@ def _read(task):
     inputs = task.input_files()
     checks.refuse_overwriting(settings, inputs, _list_overwritten_files(task))
     task.read()
+    if settings.keep_best:
+        training_evaluations.check_metric("keep_best", settings.keep_best, task.known_metrics)
     return inputs
 
 

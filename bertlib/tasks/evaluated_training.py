@@ -212,7 +212,8 @@ class EvaluatedTraining:
         far. Also decides whether the training ends. The newest evaluation is the last element of `rows`."""
         metric, last = self._metric, rows[-1]
         if not any(metric in row for row in rows):
-            self._failure = training_evaluations.describe_unknown_metric(metric, set(last) - {"global_step"})
+            self._failure = training_evaluations.describe_unknown_metric("keep_best", metric,
+                                                                         set(last) - {"global_step"})
             self._stops = True
             return
         if step < max(1, self._best.first_step):

@@ -18,6 +18,8 @@ class Target:
       is_score: whether the prediction is a number.
       is_multilabel: whether a prediction is any number of labels.
       separator: the text between several labels or right answers of an example in a table of predictions.
+      commands: names of the commands that train such models, without ".py".
+      known_metrics: names of the metrics of an evaluation. "*" stands for any text, such as a label.
       fractions: regular expression for the names of metrics that are fractions from 0 to 1; None if there are
         none.
 
@@ -30,7 +32,7 @@ class Target:
 
     name = title = labels = fractions = architecture = problem_type = None
     is_score = is_multilabel = crf = is_pretraining = False
-    more_settings = variables = ()
+    more_settings = variables = commands = known_metrics = ()
     separator = ","
 
     # --- The model

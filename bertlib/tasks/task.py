@@ -71,6 +71,12 @@ class Task(abc.ABC):
         self.skipped, self.dialect = [], tables.PLAIN
         self.config = self.encoder_module = self.tokenizer = None
 
+    @property
+    def known_metrics(self):
+        """Names of the metrics of an evaluation, see `bertlib.tasks.target`. Empty if they are not known
+        before the first evaluation."""
+        return self.target.known_metrics
+
     # --- Flags
 
     @abc.abstractmethod

@@ -315,3 +315,10 @@ def test_best_weights_of_another_training_are_refused(tmp_path):
         files.write_text(f"{directory}/best/best.json", damaged)
         with pytest.raises(ValueError, match="best.json"):
             _ = OutputDirectory(directory).best
+
+
+def test_a_metric_that_the_task_cannot_have_is_refused_before_the_training(untrained):
+    done = untrained.train(keep_best="macro_f1", eval_every_steps=2)
+    done.assert_refused("--keep_best=macro_f1: the evaluation has no such metric. The metrics of this "
+                        "command are eval_accuracy, eval_f1, eval_loss, eval_matthews, loss.")
+    assert not untrained.output.exists()

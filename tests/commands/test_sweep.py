@@ -64,6 +64,15 @@ def test_a_wrong_grid_is_refused_before_anything_is_written(values, message, run
     assert not list(tmp_path.iterdir())
 
 
+def test_a_metric_that_no_run_can_have_is_refused_before_the_first_training(run_script, command, tmp_path):
+    grid = "--sweep_dir=sweep", "--grid=seed=0,1"
+    for metric, more, known in (("eval_acuracy", [], "eval_accuracy"),
+                                ("eval_pearson", ["--task_type=multilabel"], "eval_auc_*")):
+        done = run_script("sweep.py", f"--metric={metric}", *grid, *command, *more)
+        done.assert_refused(f"--metric={metric}: the evaluation has no such metric. The metrics of this ")
+        assert known in done.err and not list(tmp_path.iterdir())
+
+
 def test_trainings_and_sweeps_do_not_share_a_directory(run_script, command, tmp_path):
     for record, script, flags, has in (
             ("sweep.json", "run_classifier.py", ["--output_dir=."], "a sweep (sweep.json), but a training"),

@@ -1,5 +1,6 @@
 """Promises that the fast tests keep on all rows."""
 
+import fnmatch
 import json
 import os
 import re
@@ -13,6 +14,8 @@ from rows import STEPS
 from runs import assert_predicts_as_evaluated, assert_same_training
 from seqeval import metrics as seqeval_metrics
 from sklearn import metrics as sklearn_metrics
+
+from bertlib.runs import registry
 
 
 @promises.of("fresh run")
@@ -78,6 +81,9 @@ def test_record(row, trained):
     assert steps == list(range(1, STEPS + 1))
     evaluations = [line for line in history(trained.output) if line.get("evaluation") == "dev"]
     assert [line["step"] for line in evaluations] == [STEPS]
+    known = registry.find_target(found["task_type"]).known_metrics
+    unknown = {name for name in evaluations[0] if not any(fnmatch.fnmatchcase(name, one) for one in known)}
+    assert found["task_module"] or unknown <= {"step", "evaluation", "time", "eval_confusion_matrix"}
     assert evaluations[0][row.metric] == pytest.approx(scores(trained.output, row)[row.metric])
 
 

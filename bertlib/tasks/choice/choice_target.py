@@ -16,6 +16,7 @@ class Endings(Target):
     variables = ("cls/multiple_choice/output_weights",)
     architecture = "BertForMultipleChoice"
     fractions = "eval_accuracy"
+    commands, known_metrics = ("run_swag",), ("eval_accuracy", "eval_loss")
     more_settings = (entries.Integer("num_choices", 4, "", least=choice_data.MIN_CHOICES,
                                      most=choice_data.MAX_CHOICES),)
 

@@ -30,6 +30,7 @@ class TextTarget(Target):
       field: the `example_encoding.Field` "label_ids" of stored features. It contains the label.
       default_label: label for examples whose label is unknown.
       output: name of the head's prediction that is written to files.
+      more_metrics: names of further metrics of an evaluation, see `known_metrics`.
       metric_names: {name of a metric: its name in the log, which may contain labels}. The metrics are
         those of `compare`. All are fractions. The first two are the official metrics of the user's own data.
       threshold: a label is predicted if its probability is at least this number; None if the labels exclude
@@ -37,13 +38,18 @@ class TextTarget(Target):
     """
 
     architecture = "BertForSequenceClassification"
-    output, threshold = "probabilities", None
+    output, threshold, more_metrics = "probabilities", None, ()
+    commands = "run_classifier", "run_classifier_with_tfhub"
     more_settings = (entries.TextMap("mapped_labels", None, ""),)
 
     def __init__(self, labels=()):
         """Creates a target. `labels` is a list of str."""
         self.labels = list(labels)
         self._ids = {label: index for index, label in enumerate(self.labels)}
+
+    @property
+    def known_metrics(self):
+        return *(f"eval_{name}" for name in self.metric_names), *self.more_metrics, "eval_loss", "loss"
 
     @property
     def fractions(self):
@@ -203,6 +209,7 @@ class Score(TextTarget):
     name = problem_type = "regression"
     title, is_score = "a regression", True
     metric_names = {"pearson": "Pearson", "spearman": "Spearman"}
+    more_metrics = "eval_mae", "eval_rmse"
     field = example_encoding.Field(_NAME, "float32", ())
     default_label, output = 0.0, "scores"
 
@@ -255,6 +262,7 @@ class MultiLabel(TextTarget):
 
     name, title, is_multilabel = "multilabel", "a multi-label classifier", True
     problem_type = "multi_label_classification"
+    more_metrics = "eval_auc", "eval_auc_*"
     default_label = ()
 
     def __init__(self, labels=(), threshold=0.5, separator=","):

@@ -232,6 +232,10 @@ class Classification(task.Task):
             sum(records.windows) if settings.doc_stride else None,
             "raise --max_seq_length, or pass --doc_stride to split them into windows"))
 
+    @property
+    def known_metrics(self):
+        return () if hasattr(self.processor, "compute_metrics") else super().known_metrics
+
     def predict(self, split, inference):
         """Returns (list of the head's predictions for the examples of a split, metrics). The metrics are None
         if the split has no labels."""

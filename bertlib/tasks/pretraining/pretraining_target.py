@@ -14,6 +14,9 @@ class MaskedTokens(Target):
     name = title = "pre-training"
     usual_answers, is_pretraining = "masked_words", True
     variables = ("cls/predictions/output_bias", "cls/seq_relationship/output_weights")
+    commands = ("run_pretraining",)
+    known_metrics = *(f"{head}_{name}" for head in ("masked_lm", "next_sentence")
+                      for name in ("accuracy", "baseline", "loss")), "loss"
     fractions = "(masked_lm|next_sentence)_(accuracy|baseline)"
 
     def create_head(self):

@@ -20,6 +20,8 @@ class Spans(Target):
     variables = ("cls/squad/output_weights", "cls/squad/output_bias")
     architecture = "BertForQuestionAnswering"
     separator = prediction_files.ANSWER_SEPARATOR
+    commands = ("run_squad",)
+    known_metrics = "exact_match", "exact", "f1", "total", "HasAns_*", "NoAns_*", "best_*", "null_*"
 
     def create_head(self):
         from bertlib.tasks.squad import squad_head

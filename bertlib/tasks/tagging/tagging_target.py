@@ -21,6 +21,9 @@ class Tags(Target):
 
     name, title = "tagging", "a tagger"
     architecture = "BertForTokenClassification"
+    commands = ("run_ner",)
+    known_metrics = ("eval_accuracy", *(f"eval_{name}{kind}" for kind in ("", "_*") for name in (
+        "f1", "precision", "recall")), "eval_loss")
     fractions = "eval_(accuracy|((f1|precision|recall)(_.*)?))"
     more_settings = (
         entries.Choice("tag_scheme", tag_schemes.SCHEMES[0], tag_schemes.SCHEMES, ""),
