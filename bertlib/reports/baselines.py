@@ -16,12 +16,13 @@ from bertlib.reports import intervals
 from bertlib.system import child_processes, fingerprints
 import tokenization
 
-# The bag of words may take this share of the CPU time of the run. The import of scikit-learn and a small
-# training take about `_LEAST_SECONDS`.
-_SHARE, _LEAST_SECONDS = 0.02, 2
+# The bag of words may take `_SHARE` of the CPU time of the run. In a short run, it may take `_SHORT_SHARE`,
+# but at most `_SHORT_SECONDS`. The import of scikit-learn and a small training take about `_LEAST_SECONDS`.
+_SHARE, _SHORT_SHARE, _SHORT_SECONDS, _LEAST_SECONDS = 0.02, 0.1, 4, 2
 _MAX_ROWS = 20_000  # number of training examples of the bag of words
-_TOO_LONG = ("it would take more than 2 % of the CPU time of this run. To compute it in any case, pass "
-             "--baseline=true.")
+_TOO_LONG = ("it would take more than 2 % of the CPU time of this run (in a short run: 10 %). To compute it "
+             "in any case, start the same command again with --baseline=true. A complete training is not "
+             "repeated.")
 
 
 def compare(target, official, labels, outputs, answers):
@@ -72,12 +73,16 @@ def bag_of_words(settings, target, train, splits):
       train: list of `InputExample`; None if the run reads no training examples.
       splits: {split: list of `InputExample`}.
     """
-    limit = 0 if settings.baseline == "true" else int(_SHARE * time.process_time())
+    seconds = time.process_time()
+    limit = 0 if settings.baseline == "true" else int(max(
+        _SHARE * seconds, min(_SHORT_SHARE * seconds, _SHORT_SECONDS)))
     if settings.baseline == "false":
         return {}
     if not train:
-        problem = ("this run has no training examples. To read them without a training, pass "
-                   "--baseline=true and the flags of the training data.")
+        training = settings.evaluated_training
+        path = training and training.record and training.record["files"].get("train_file")
+        problem = ("this run has no training examples. To read them without a training, pass --baseline=true "
+                   f"and {f'--train_file={path}' if path else 'the flags of the training data'}.")
     elif settings.baseline == "auto" and limit < _LEAST_SECONDS:
         problem = _TOO_LONG
     elif importlib.util.find_spec("sklearn") is None:

@@ -57,7 +57,7 @@ def predict_with_scikit_learn(model, train, labels, dev):
 
 def compare(target, train, dev, **settings):
     """Returns the labels of `dev`, and the results of `baselines`."""
-    settings = types.SimpleNamespace(**{"baseline": "true", **settings})
+    settings = types.SimpleNamespace(**{"baseline": "true", "evaluated_training": None, **settings})
     labels = np.array([target.encode_label(example.label) for example in dev])
     answers = baselines.bag_of_words(settings, target, train, {"dev": dev})
     outputs = np.eye(target.size)[labels] if labels.dtype.kind == "i" and labels.ndim == 1 else labels
@@ -124,15 +124,21 @@ def test_what_prevents_a_bag_of_words(monkeypatch, caplog):
 
     monkeypatch.setattr(baselines.time, "process_time", lambda: 99)
     assert not problem(dev, baseline="false")
-    assert "has no training examples." in problem(None)
-    too_long = "it would take more than 2 % of the CPU time of this run."
-    assert too_long in problem(dev, baseline="auto") and not started
-    assert "needs samples of at least 2 classes" in problem([one for one in dev if one.label == "1"])
+    assert "and the flags of the training data." in problem(None)
+    training = types.SimpleNamespace(record={"files": {"train_file": "/a/train.csv"}})
+    assert "has no training examples." in (text := problem(None, evaluated_training=training))
+    assert "pass --baseline=true and --train_file=/a/train.csv." in text
+    too_long = "it would take more than 2 % of the CPU time of this run (in a short run: 10 %)."
+    for seconds, limits in ((19, []), (25, [2]), (99, [2, 4]), (500, [2, 4, 10])):
+        monkeypatch.setattr(baselines.time, "process_time", lambda seconds=seconds: seconds)
+        text = problem([one for one in dev if one.label == "1"], baseline="auto")
+        assert (too_long if not limits else "needs samples of at least 2 classes") in text
+        assert [arguments["cpu_seconds"] for arguments in started] == limits
     monkeypatch.setattr(baselines, "_LEAST_SECONDS", 0)
-    monkeypatch.setattr(baselines.time, "process_time", lambda: 50)
+    monkeypatch.setattr(baselines.time, "process_time", lambda: 10)
     monkeypatch.setattr(baselines, "_MAX_ROWS", 60_000)
     many = dev * (60_000 // len(dev))  # they take more than the limit of one second on any machine
-    assert too_long in problem(many, baseline="auto") and len(started) == 2
+    assert too_long in problem(many, baseline="auto") and started[-1]["cpu_seconds"] == 1
     monkeypatch.setattr(baselines.importlib.util, "find_spec", lambda name: None)
     assert "pip install -r requirements-baseline.txt" in problem(dev)
 
