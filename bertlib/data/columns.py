@@ -221,12 +221,13 @@ class ColumnIndex(NamedTuple):
         except RowError:
             return False
 
-    def find_usual(self, choices, what, flag, is_needed=True):
+    def find_usual(self, lists, what, flag, is_needed=True):
         """Finds the set of usual names whose columns all exist in the file. Returns these names as they are
         written in the file.
 
         Args:
-          choices: sets of names, such as `header_rows.TEXTS`.
+          lists: lists of sets of names, such as `header_rows.TEXTS`. A later list is used only if the file
+            has the columns of no set in the earlier lists.
           what: a noun for the content of the columns, such as "labels", for error messages.
           flag: name of the flag that can name the columns.
           is_needed: whether to raise an error if the columns cannot be determined.
@@ -242,7 +243,8 @@ class ColumnIndex(NamedTuple):
         spellings = {name.casefold(): name for name in self.names or ()}
         if len(spellings) < len(self.names or ()):
             spellings = {name: name for name in self.names}
-        matches = [[spellings[name] for name in names] for names in choices if set(names) <= spellings.keys()]
+        matches = next(filter(None, ([[spellings[name] for name in names] for names in choices
+                                      if set(names) <= spellings.keys()] for choices in lists)), [])
         if len(matches) == 1:
             return matches[0]
         if not is_needed:

@@ -8,12 +8,17 @@ import re
 from bertlib.data import label_lists
 from bertlib.data.tables import parse_number
 
-# Usual names of the columns of texts. Each tuple is one set of names. If a file has the columns of one set,
-# the user does not have to name these columns with a flag.
-TEXTS = (("text",), ("sentence",), ("sentence1", "sentence2"), ("text_a", "text_b"), ("question", "answer"),
-         ("premise", "hypothesis"))
-LABELS = ("label", "labels", "class", "category", "target", "score")
-_USUAL_NAMES = {*(name for names in TEXTS for name in names), *LABELS}
+# Usual names of the columns of texts. Each inner tuple is one set of names. If a file has the columns of one
+# set, the user does not have to name these columns with a flag. The sets of the second list are used only if
+# the file has the columns of no set in the first list, because such columns are often additional ones.
+TEXTS = ((("text",), ("sentence",), ("sentence1", "sentence2"), ("text_a", "text_b"), ("question", "answer"),
+          ("premise", "hypothesis")),
+         (("body",), ("message",), ("comment",), ("description",), ("review",), ("content",), ("tweet",)))
+# The same for the column of the labels.
+LABELS = ((("label",), ("labels",), ("class",), ("category",), ("target",), ("score",)),
+          (("sentiment",), ("intent",), ("topic",)))
+_LABEL_NAMES = {name for choices in LABELS for names in choices for name in names}
+_USUAL_NAMES = _LABEL_NAMES | {name for choices in TEXTS for names in choices for name in names}
 # Matches a text that may be the name of a column. It begins with a letter or "_", and has at most 40 letters,
 # digits, spaces and characters of "_.#()-". A "#" may precede it.
 _NAME = re.compile(r"#?[^\W\d][\w .#()-]{0,39}")
@@ -110,7 +115,7 @@ def looks_like_header(first, other_rows, texts, labels, kind):
     if True in states.values():
         return False
     foreign = [place for place in labels if states[place] is False]
-    if any(first[place].strip().lower() in LABELS for place in labels) or any(
+    if any(first[place].strip().lower() in _LABEL_NAMES for place in labels) or any(
             _is_name(first[place]) and all(map(kind.is_label, columns[place])) for place in foreign):
         return True
     if not all(_is_name(first[place]) for place in texts):

@@ -221,7 +221,7 @@ class ExampleReader(columns.TextReader):
         """Finds the columns of the labels. Returns a list of their positions in a row, or of their names in
         JSON Lines. Returns None if the file has no labels."""
         if self.label is None:
-            self.label = place.find_usual([(name,) for name in header_rows.LABELS], "labels",
+            self.label = place.find_usual(header_rows.LABELS, "labels",
                                           "--label_column", needs_labels)
         if self.label is None or not needs_labels and place.has_none(self.label):
             return None

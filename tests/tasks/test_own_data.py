@@ -177,8 +177,8 @@ def test_a_test_file_may_have_labels(name, content, labels, tmp_path):
     ("a.csv", "", "the file is empty"),
     ("a.csv", "text,label\n", ":1: the file has only a header row"),
     ("a.csv", "text,text,label\na,b,x\n", ":1: 2 columns are named 'text'"),
-    ("a.csv", "body,label\na,x\n", ":1: no column has a usual name for texts. Name the columns of the texts "
-                                   "with --text_column; the columns are body, "
+    ("a.csv", "note,label\na,x\n", ":1: no column has a usual name for texts. Name the columns of the texts "
+                                   "with --text_column; the columns are note, "
      "label. If this row is not a header"),
     ("a.csv", "text,sentence,label\na,b,x\n", ":1: several columns could contain the texts: text or "
                                               "sentence. Name the right columns with"),
@@ -186,9 +186,10 @@ def test_a_test_file_may_have_labels(name, content, labels, tmp_path):
     ("a.csv", "sentence1,sentence2,label\na,b,x\nc,,y\n", ":3: the text in column sentence2 is empty"),
     ("a.jsonl", '[{"text": "a"}]\n', ":1: in JSON Lines, each line is a JSON object"),
     ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "a"}\n', ":2: the row has no 'label', only 'text'"),
-    ("a.jsonl", '{"body": "b", "label": 1}\n', ":1: no column has a usual name for texts. Name the columns "
+    ("a.jsonl", '{"note": "b", "label": 1}\n', ":1: no column has a usual name for texts. Name the columns "
                                                "of the texts with --text_column; the columns "
-     "are body, label."),
+     "are note, label."),
+    ("a.csv", "body,message,label\na,b,x\n", ":1: several columns could contain the texts: body or message."),
     ("a.tsv", "text;label\na;x\n", "the columns are text;label (only one column was found: are the "
      "columns of a .csv file separated by commas or semicolons, and those of a .tsv file by tabs? If"),
     ("a.jsonl", '{"text": "a", "label": ["x"]}\n', ':1: the label is ["x"], but should be a text. If a text '
@@ -199,6 +200,15 @@ def test_a_file_that_cannot_be_used_is_refused_with_its_line(name, content, expe
     path = write_file(tmp_path / name, content)
     said = error_of(reader().read, path)
     assert expected in said and said.startswith(path)
+
+
+@pytest.mark.parametrize("header, text, label", [
+    ("Body,Topic,Agent", "Body", "Topic"), ("description,text,label", "text", "label"),
+    ("message,sentiment,category", "message", "category")])
+def test_further_usual_names_are_used_only_without_the_first_ones(header, text, label, tmp_path):
+    found = reader()
+    found.read(write_file(tmp_path / "train.csv", f"{header}\na,b,c\nd,e,f\n"))
+    assert (found.text, found.label) == ([text], [label])
 
 
 @pytest.mark.parametrize("text, label, expected", [
@@ -215,11 +225,11 @@ def test_a_column_that_is_not_there_is_refused(text, label, expected, tmp_path):
 
 
 @pytest.mark.parametrize("text, expected", [
-    (["txt"], "there is no column 'txt' (--text_column); the columns are body, label."),
+    (["txt"], "there is no column 'txt' (--text_column); the columns are note, label."),
     (None, "no column has a usual name for texts. Name the columns of the texts with --text_column; the "
-           "columns are body, label.")])
+           "columns are note, label.")])
 def test_a_column_that_no_row_of_json_has_is_one_error(text, expected, tmp_path):
-    path = write_file(tmp_path / "train.jsonl", '{"body": "b", "label": 1}\n' * 60)
+    path = write_file(tmp_path / "train.jsonl", '{"note": "b", "label": 1}\n' * 60)
     for skips in (False, True):
         assert error_of(reader(text, skip_bad_lines=skips).read, path) == f"{path}:1: {expected}"
 
