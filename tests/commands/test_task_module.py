@@ -366,14 +366,15 @@ def test_declared_files_of_a_module(find, tmp_path):
 
 def test_rows_from_several_files(find, tmp_path):
     row = "drive\tV\t1-1\tThey drive the cattle .\tWe drive to work .\n"
-    for name, text in {"train.data": row, "train.gold": "T\n", "test.data": row,
-                       "dev.data": 2 * row, "dev.gold": "F\nT\n"}.items():
-        (tmp_path / f"{name}.txt").write_text(text)
+    for split in ("dev", "test"):
+        (tmp_path / f"{split}.data.txt").write_text(2 * row)
+        (tmp_path / f"{split}.gold.txt").write_text("F\nT\n")
     code = code_of_section("Rows from several files")
     task, examples, is_labelled = read(find, code, data_dir=".", do_eval=True)
-    assert [example.label for example in examples["dev"]] == ["F", "T"] and not is_labelled
-    [example] = examples["test"]
-    assert (example.text_a, example.text_b) == ("They drive the cattle .", "We drive to work .")
+    texts = ("They drive the cattle .", "We drive to work .")
+    for found in examples.values():
+        assert [(each.text_a, each.text_b, each.label) for each in found] == [(*texts, "F"), (*texts, "T")]
+    assert is_labelled and set(examples) == {"dev", "test"}
     assert "./dev.gold.txt" in task.input_files()["data_dir"]
     (tmp_path / "dev.gold.txt").write_text("F\nmaybe\n")
     with pytest.raises(ValueError, match=r"^\./dev\.data\.txt:2: the label 'maybe'"):

@@ -16,7 +16,7 @@ def softmax(logits):
 
 
 def check_metrics(found, expected):
-    assert set(found) == set(expected)
+    assert set(found) == set(expected), "Add the expected value of each metric."
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-6 if name == "eval_loss" else 1e-12,
                                    err_msg=name)
