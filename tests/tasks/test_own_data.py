@@ -251,7 +251,9 @@ def test_only_what_may_be_a_header_row_is_said_to_be_one(content, name, line, is
 
 
 @pytest.mark.parametrize("labels, groups", [
-    (["No", "no", "yes"], [["No", "no"]]), (["1", "1.0", "2", "x"], [["1", "1.0"]]), (["a", "b", "1"], [])])
+    (["No", "no", "yes"], [["No", "no"]]), (["1", "1.0", "2", "x"], [["1", "1.0"]]),
+    (["Qualit\u00e4t", "qualitaet", "Gr\u00f6\u00dfe", "GROESSE"], [
+        ["Qualit\u00e4t", "qualitaet"], ["Gr\u00f6\u00dfe", "GROESSE"]]), (["a", "b", "1"], [])])
 def test_labels_that_hardly_differ_are_found(labels, groups):
     assert row_examples.similar_labels(labels) == groups
 

@@ -11,6 +11,7 @@ from bertlib.runs import registry
 from bertlib.system import files
 
 _MAX_LISTED = 30  # number of labels that the log lists
+_UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue"})  # lower case; folding the case replaces ß by ss
 
 
 def label_names(label):
@@ -112,8 +113,8 @@ def label_checker(labels, source):
 
 
 def similar_labels(labels):
-    """Returns groups of similar labels. The labels of a group differ only in letter case, or are spellings of
-    the same number, such as "1" and "1.0".
+    """Returns groups of similar labels. The labels of a group differ only in letter case or in the spelling
+    of umlauts ("ae" for "ä"), or are spellings of the same number, such as "1" and "1.0".
 
     Returns:
       list of lists of str.
@@ -121,7 +122,8 @@ def similar_labels(labels):
     groups = collections.defaultdict(list)
     for label in labels:
         number = parse_score(label)
-        groups[text_keys.text_key(label) if number is None else number].append(label)
+        key = text_keys.text_key(label)[0].translate(_UMLAUTS) if number is None else number
+        groups[key].append(label)
     return [group for group in groups.values() if len(group) > 1]
 
 
