@@ -202,6 +202,10 @@ class ColumnIndex(NamedTuple):
         names = {name.casefold(): name for name in self.names}
         close = [] if count else difflib.get_close_matches(column.casefold(), names, n=1)
         advice = f" Pass {flag} to name other columns." if origin else ""
+        divided = next((name for name in self.names if column in map(str.strip, name.split(","))), None)
+        if divided is not None and not count and not self.is_json:
+            close, advice = [], (f" The flag separates names at commas. For the column {divided!r}, pass its "
+                                 f"number, {self.names.index(divided) + 1}, and --header=true.")
         raise self._error(f"{problem} ({flag}{origin}); the columns are {self.names_in_words()}"
                           f"{'' if self.is_json else _NO_HEADER}.{advice}"
                           + "".join(f" Did you mean {names[name]!r}?" for name in close))

@@ -188,6 +188,14 @@ class RunRecord:
         if self._written != training.record:
             training.write_record(self._written)
 
+    def warn_of_old_weights(self):
+        """Logs a warning at the end of a run that could train no step with its changed settings or data."""
+        decision = self._comparison.decision
+        if self._do_train and decision.changed and not decision.has_steps_left:
+            logging.warning("Nothing was trained. All results are those of the earlier training, without the "
+                            "new values of %s. To train with them, pass another --output_dir.",
+                            ", ".join(decision.changed))
+
     def mark_finished(self):
         """Records in run.json that the training has ended, at the step of the newest checkpoint. Call this
         method only if the training was neither killed nor terminated. Does nothing if this process did not

@@ -98,6 +98,8 @@ def _execute(task, record, phases):
         if settings.get("do_export") and is_first:
             from bertlib.tasks import export_model
             export_model.export_run(settings)
+        if is_first:
+            record.warn_of_old_weights()
         task.finish()
 
 

@@ -232,6 +232,8 @@ def test_other_settings_are_listed_where_nothing_is_left_to_train(copy):
         r"(max_seq_length: 20 -> 18; |learning_rate: 0\.0002 -> 0\.02; |seed: 12345 -> 7; ){3}"
         r"training data: 16 examples \(\w{8}\) -> 16 examples \(\w{8}\)\.", warning), warning
     assert (copy.output / "run.json").read_bytes() == before
+    assert re.search(r"Nothing was trained\. All results are those of the earlier training, without the new "
+                     r"values of .*\btraining data\b.* another --output_dir\.$", done.err.splitlines()[-1])
     assert "Training on" not in done.err and "The learning rate rises" not in done.err
 
 

@@ -224,6 +224,14 @@ def test_a_column_that_is_not_there_is_refused(text, label, expected, tmp_path):
     assert expected in error_of(reader(text, label).read, path)
 
 
+def test_a_column_with_a_comma_in_its_name_has_a_number(tmp_path):
+    path = write_file(tmp_path / "train.csv", 'id;"Text, long";label\n1;a;x\n2;b;y\n')
+    assert ("no column 'Text' (--text_column); the columns are id, 'Text, long', label. If" in (
+        said := error_of(reader(["Text", "long"]).read, path)))
+    assert said.endswith("For the column 'Text, long', pass its number, 2, and --header=true."), said
+    assert [row.text_a for row in reader([2], ["label"], True).read(path).rows] == ["a", "b"]
+
+
 @pytest.mark.parametrize("text, expected", [
     (["txt"], "there is no column 'txt' (--text_column); the columns are note, label."),
     (None, "no column has a usual name for texts. Name the columns of the texts with --text_column; the "
