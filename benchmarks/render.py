@@ -377,13 +377,13 @@ def selection_table():
 
 | mean over {cost["splits"]:,} random halves of the {cost["examples"]} examples | accuracy, % |
 | --- | --- |
-| the best run on the first half, measured on the first half | {cost["chosen"]:.1f} |
-| the same run, measured on the second half | {cost["fair"]:.1f} |
-| all runs, measured on the second half | {cost["mean_run"]:.1f} |
+| the best run on the first half, measured on the first half | {cost["chosen"]:.2f} |
+| the same run, measured on the second half | {cost["fair"]:.2f} |
+| all runs, measured on the second half | {cost["mean_run"]:.2f} |
 
-So the choice improves the accuracy by {cost["fair"] - cost["mean_run"]:.1f} points, but its score suggests {
-        cost["chosen"] - cost["mean_run"]:.1f}. The difference, {
-        cost["cost"]:.1f} points, is the cost of the choice.
+So the choice improves the accuracy by {cost["fair"] - cost["mean_run"]:.2f} points, but its score suggests {
+        cost["chosen"] - cost["mean_run"]:.2f}. The difference, {
+        cost["cost"]:.2f} points, is the cost of the choice.
 
 {origin("selection_cost")}"""
 
