@@ -288,6 +288,24 @@ def test_make_and_installed_commands_exist(page):
         assert named >= set(installed)
 
 
+def test_documented_attributes_exist():
+    """A renamed attribute also has its new name in the docstring of its class."""
+    for path in [*ROOT.glob("*.py"), *ROOT.glob("bertlib/**/*.py"), *ROOT.glob("tf1/**/*.py")]:
+        classes = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+                   if isinstance(node, ast.ClassDef)]
+        for node in classes:
+            text = ast.get_docstring(node) or ""
+            section = re.search(r"^Attributes:\n((?:  .*\n?|\n)*)", text, re.MULTILINE)
+            listed = re.findall(r"^  (\w[\w, ]*):", section[1] if section else "", re.MULTILINE)
+            bases = set(map(ast.unparse, node.bases))
+            related = [other for other in classes if other is node or other.name in bases
+                       or node.name in map(ast.unparse, other.bases)]
+            code = re.sub(r'""".*?"""', "", "\n".join(map(ast.unparse, related)), flags=re.DOTALL)
+            for name in ", ".join(listed).split(", ") if listed else ():
+                assert re.search(rf"\b{name}\b", code), (
+                    f"{path}: the docstring of {node.name} lists {name}, which its code lacks")
+
+
 # --- The house -------------------------------------------------------------------------------------------
 
 

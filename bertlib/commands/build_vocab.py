@@ -204,7 +204,7 @@ def open_model(settings):
     """
     source = model_config.open_starting_weights(settings)
     directory, names = checkpoint_formats.directory_of_checkpoint(source.path), file_names.CONFIGS.values()
-    if not model_config.find_file(settings, dict.fromkeys(names, "bert_config_file"), [directory]):
+    if not model_config.resolve_file(settings, dict.fromkeys(names, "bert_config_file"), [directory]):
         raise ValueError(f"--bert_config_file is required: {directory} contains no {' or '.join(names)}.")
     config = model_config.read_config(settings)
     encoder, heads = modeling.variable_shapes(config), pretraining_head.head_shapes(config)

@@ -130,7 +130,7 @@ def check_config(source, path, content):
 def read_config(settings, source):
     """Reads and checks --bert_config_file; returns a dict with the settings that the published format has."""
     names = dict.fromkeys((_CONFIG[source.format], *_CONFIG.values()), "bert_config_file")
-    path = model_config.find_file(settings, names, [input_directory(source)])
+    path = model_config.resolve_file(settings, names, [input_directory(source)])
     if path is None:
         raise ValueError(f"--bert_config_file is required: there is no {' or '.join(_CONFIG.values())} "
                          f"in the directory of --input={settings.input}.")
@@ -176,7 +176,7 @@ def read_vocabulary(settings, source, vocab_size):
       (bytes of a vocab.txt, set of the added tokens that are left out).
     """
     names = dict.fromkeys((_VOCABULARY, _TOKENIZER), "vocab_file")
-    path = model_config.find_file(settings, names, [input_directory(source)])
+    path = model_config.resolve_file(settings, names, [input_directory(source)])
     pieces = os.path.join(input_directory(source), file_names.SENTENCE_PIECES)
     if path is None and files.exists(pieces):
         raise ValueError(f"The model's vocabulary is the SentencePiece model {pieces}, and Hugging Face's "
@@ -348,7 +348,7 @@ def copy_weights(settings, source):
     In tokenizer_config.json, only the value of --do_lower_case is changed, if the flag was given. Returns
     (names of the tensors to write, other files to write); see `translate`."""
     directory = input_directory(source)
-    paths = {**{name: model_config.find_file(settings, {name: flag}, [directory])
+    paths = {**{name: model_config.resolve_file(settings, {name: flag}, [directory])
                 for name, flag in ((_CONFIG["tensorflow"], "bert_config_file"), (_VOCABULARY, "vocab_file"))},
              **{name: os.path.join(directory, name)
                 for name in (_TOKENIZER_CONFIG, file_names.SENTENCE_PIECES)}}

@@ -125,7 +125,7 @@ def fill_in_model_files(settings, reads_text=True):
     start, trained = settings.init_checkpoint, _trained_directory(settings)
     directories = [trained, start and checkpoint_formats.directory_of_checkpoint(start)]
     for candidates, is_needed in ((_CONFIG_FILES, True), (_VOCABULARY_FILES, reads_text)):
-        if find_file(settings, candidates, directories) or not is_needed:
+        if resolve_file(settings, candidates, directories) or not is_needed:
             continue
         if start:
             open_starting_weights(settings)  # raises an error if the checkpoint itself is missing
@@ -136,7 +136,7 @@ def fill_in_model_files(settings, reads_text=True):
             f"pass the {names} of a model, or pass --init_checkpoint with a directory that contains it."))
 
 
-def find_file(settings, candidates, directories):
+def resolve_file(settings, candidates, directories):
     """Returns the path of a file of the model: the value of a flag, or a file in one of some directories. In
     the second case, sets the flag to the path. Returns None if there is no such file.
 

@@ -118,20 +118,20 @@ def _with_change(stored, now, step, changed):
     return [*stored["changes"], {"step": step, "at": now["started"], "changed": changed}]
 
 
-def differences(stored, now, training):
+def differences(stored, now, do_train):
     """Compares the record in the output directory with the record of the run.
 
     Args:
       stored: the record in the directory.
       now: the record of the run, see `record_content.create_record`.
-      training: whether the run trains.
+      do_train: whether the run trains.
 
     Returns:
       a pair of dicts {name: [old value, new value]}. The first dict contains the differences for which the
       run is refused. The second dict contains all other differences.
     """
-    refused, allowed = _differences_of_models(stored, now, training)
-    if training:
+    refused, allowed = _differences_of_models(stored, now, do_train)
+    if do_train:
         settings = stored["settings"], now["settings"]
         maps = [values.get("mapped_labels") for values in settings]
         if maps[0] != maps[1]:  # the labels of the same examples would differ
@@ -146,7 +146,7 @@ def _differ(stored, now, name):
     return None not in (stored[name], now[name]) and stored[name] != now[name]
 
 
-def _differences_of_models(stored, now, training):
+def _differences_of_models(stored, now, do_train):
     """Compares what two runs must have in common to use the same weights; see `differences`."""
     records = stored, now
     refused = {name: [record[name] for record in records]
@@ -157,7 +157,7 @@ def _differences_of_models(stored, now, training):
     modules = [record["task_module"] for record in records]
     if all(modules) and modules[0]["fingerprint"] != modules[1]["fingerprint"]:
         allowed["task_module"] = [_with_fingerprint(module["name"], module) for module in modules]
-    if not training and "task" in refused and "labels" not in refused:
+    if not do_train and "task" in refused and "labels" not in refused:
         # A model may be evaluated on the data of another task if both tasks have the same labels.
         allowed["task"] = refused.pop("task")
     if _differ(stored, now, "dev_data") and "task" not in allowed:
@@ -166,7 +166,7 @@ def _differences_of_models(stored, now, training):
     for name in sorted(CONFIG_KEYS & set(config)):
         if name not in TRAINING_CONFIG_KEYS:
             refused[name] = config[name]
-        elif training:
+        elif do_train:
             allowed[name] = config[name]
     return refused, allowed
 

@@ -12,13 +12,15 @@ PHASES = ("do_train", "do_eval", "do_predict")
 
 
 class Settings:
-    """Stores the values of all flags of a command as attributes. Each command creates one such object when it
-    starts. A task sets missing flags in `Task.resolve` and `Task.read`. Then `driver.run` calls `freeze`, and
-    no flag changes after that.
+    """Stores the values of all flags of a command. Each command creates one such object when it starts. The
+    value of the flag --output_dir is `settings.output_dir`, and so on. A task sets missing flags in
+    `Task.resolve`, `Task.load_model` and `Task.read`. Then `driver.run` calls `freeze`, and no flag changes
+    after that.
 
     Attributes:
       open_directory: function that takes a path and returns its `OutputDirectory`.
-      mapped_labels: {label in the files: label of the model}, the content of --label_map; {} without it.
+      mapped_labels: {label in the files: label of the model}, the content of --label_map; {} without it. It
+        is stored like the value of a flag, because run.json contains it.
     """
 
     def __init__(self, values, given=(), entries=None):
@@ -29,33 +31,37 @@ class Settings:
           given: names of the flags that the command line contains.
           entries: {name of a flag: its `entries.Flag`}, the flags that this project defines.
         """
-        self._is_frozen = False
-        vars(self).update(values)
-        self._entries, self._taken = dict(entries or {}), set()
-        self._given = set(given)
-        self.mapped_labels = {}
-        # All calls with the same path return the same object; see `reopen`.
-        self.open_directory = functools.cache(OutputDirectory)
-        self._find_training = functools.cache(find_training)
+        vars(self).update(  # `__setattr__` is for flags
+            _values={**values, "mapped_labels": {}}, _is_frozen=False,
+            _entries=dict(entries or {}), _given=set(given), _taken=set(),
+            # All calls with the same path return the same object; see `reopen`.
+            open_directory=functools.cache(OutputDirectory), _find_training=functools.cache(find_training))
 
     def freeze(self):
         """Makes the values final. From now on, setting one is an error in the code: the record of the run and
         the Estimator already contain them."""
-        self._is_frozen = True
+        vars(self)["_is_frozen"] = True
+
+    def __getattr__(self, name):
+        """Returns the value of a flag."""
+        values = vars(self).get("_values", {})
+        if name not in values:
+            raise AttributeError(f"{name}: the command has no flag of this name.")
+        return values[name]
 
     def __setattr__(self, name, value):
-        """Sets a value. Raises an AttributeError after `freeze`."""
-        if vars(self).get("_is_frozen"):
+        """Sets the value of a flag. Raises an AttributeError after `freeze`."""
+        if self._is_frozen:
             raise AttributeError(f"{name}: the flags of this run are final, see `Settings.freeze`.")
-        super().__setattr__(name, value)
+        self._values[name] = value
 
     def __contains__(self, name):
         """Returns whether the command has a flag of this name."""
-        return name in vars(self)
+        return name in self._values
 
     def get(self, name, default=None):
         """Returns the value of a flag; `default` if the command has no flag of this name."""
-        return vars(self).get(name, default)
+        return self._values.get(name, default)
 
     def entries(self, *classes):
         """Returns the entries of the command's flags that belong to one of the given classes. Without

@@ -93,9 +93,9 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
     # This module loads TensorFlow.
     from bertlib.graph import kernel_choice
 
-    step = StepConfig(precision=precision,
+    step_config = StepConfig(precision=precision,
                       compile_kernels=kernel_choice.is_faster(model.bert_config.hidden_size))
-    return Predictor(model, task, step, batch_size, group)
+    return Predictor(model, task, step_config, batch_size, group)
 
 
 def _load_export(export, precision, batch_size, group, engine):

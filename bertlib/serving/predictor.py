@@ -74,7 +74,7 @@ class Predictor:
         """Loads the weights.
 
         Args:
-          directory: the output directory of a training, see `trained_model.read`.
+          directory: the `TrainedModel` of an output directory, see `trained_model.read`.
           task: "vectors", or None for the task that the model was trained for.
           step: a `StepConfig` with the precision and the kernels; None for fp32 and TensorFlow's ops.
           batch_size: largest number of windows in a batch.

@@ -66,7 +66,7 @@ class _Request:
       inputs: list of dicts {name of a field: value}.
       future: the future of the list of answers.
       answers: list with the answer of each input, or None if the input has no answer yet.
-      left: number of inputs without an answer.
+      num_left: number of inputs without an answer.
       arrival: time of the request's arrival, from `time.monotonic`.
       turn: time of its arrival, or of the end of the last batch that was computed for this request.
       rank: the request with the lowest number is tokenized first.

@@ -132,7 +132,7 @@ class Child:
     Attributes:
       process: the subprocess.Popen object.
       outcome: the `Outcome` of the process; None until `runs` or `wait` has noticed the end of the process.
-      started, ended: times of the start and of the end, in seconds of the monotonic clock.
+      start_time, end_time: times of the start and of the end, in seconds of the monotonic clock.
     """
 
     def __init__(self, command, environment=os.environ, ends_with_caller=True, **options):

@@ -107,7 +107,7 @@ class _Peer:
       name: name of the other replica in messages.
       inbox: values that were received and not read yet.
       heard: time of the last message, in seconds of the monotonic clock.
-      left: whether the other replica has announced its end.
+      has_left: whether the other replica has announced its end.
     """
 
     def __init__(self, index, connection, name):

@@ -62,6 +62,7 @@ def _prepare(task, inputs):
     """The model: checks its weights and the disk, compares the run with the record of an earlier training,
     plans the memory, and builds the Estimator. Returns (the `run_record.RunRecord`, the `_Phases`)."""
     settings, group = task.settings, replica_group.current()
+    # The weights, and the disk for the checkpoints.
     starting_checkpoint = starting_weights.find(task)
     num_train_steps = task.num_train_steps()
     last_step = min(num_train_steps, settings.max_steps or num_train_steps)
@@ -69,15 +70,17 @@ def _prepare(task, inputs):
     model_checks.check_precision(settings)
     task.make_data()
     settings.freeze()  # the record and the Estimator contain the values of the flags
-    trainable = _create_trainable(task, starting_checkpoint, num_train_steps)
-    record = run_record.RunRecord(settings, num_train_steps, last_step, _description(task, inputs, trainable))
+    # The record. It is compared before the memory is planned, because planning can take minutes.
+    record = run_record.RunRecord(settings, num_train_steps, last_step, _description(task, inputs))
     record.compare()
     if settings.get("do_export"):
         from bertlib.tasks import export_model
         export_model.check_run(settings)
     if group:
         record_content.check_replicas_agree(group, settings, record.data)
-    step_config = training_plan.resolve_step_config(settings, trainable)
+    # The Estimator.
+    trainable = _create_trainable(task, starting_checkpoint, num_train_steps)
+    step_config = training_plan.resolve_step_config(settings, trainable, task.trims_padding(is_training=True))
     estimator = estimator_setup.create_estimator(settings, trainable, step_config, last_step)
     return record, _Phases(task, trainable.head, estimator, starting_checkpoint, num_train_steps, last_step)
 
@@ -118,22 +121,20 @@ def _create_trainable(task, starting_checkpoint, num_train_steps):
             head, task.config, starting_checkpoint, task.settings.learning_rate, num_train_steps,
             warmup_steps, build_encoder=task.encoder_module and task.encoder_module.build)
 
-    return training_plan.TrainableModel(task.config, task.head_for_training(), task.fields, build_model_fn,
-                                        trims_padding=task.trims_padding(is_training=True))
+    return training_plan.TrainableModel(task.config, task.head_for_training(), task.fields, build_model_fn)
 
 
-def _description(task, inputs, trainable):
+def _description(task, inputs):
     """Returns the `record_content.Description` of a run.
 
     Args:
       task: see `run`.
       inputs: the result of `Task.input_files`.
-      trainable: the `training_plan.TrainableModel`.
     """
     return record_content.Description(
         command=task.command, config=task.encoder_module or task.config, tokenizer=task.tokenizer,
         task_type=task.target.name, inputs=inputs if task.settings.do_train else {},
-        trim_padding=trainable.trims_padding, **task.record_fields())
+        trim_padding=task.trims_padding(is_training=True), **task.record_fields())
 
 
 def _list_overwritten_files(task):

@@ -48,18 +48,18 @@ class Signature(NamedTuple):
 # --- Inputs and outputs ----------------------------------------------------------------------------------
 
 
-def build_outputs(asked, features):
+def build_outputs(task_answers, features):
     """Builds the outputs of a model in the current graph. If this function is called several times, all calls
     use the same variables.
 
     Args:
-      asked: the `answers.Answers` of the model.
+      task_answers: the `answers.Answers` of the model.
       features: {name: int32 [B, F]}, with the inputs of the encoder and the `exported_inputs` of the answers.
 
     Returns:
       {name of an output: tensor [B, …]}.
     """
-    model, head, ids = asked.model, asked.head, features["input_ids"]
+    model, head, ids = task_answers.model, task_answers.head, features["input_ids"]
     longest = model.bert_config.max_position_embeddings
     message = f"The inputs are longer than the {longest} positions of the model."
     with tf.control_dependencies([tf.debugging.assert_less_equal(tf.shape(ids)[1], longest,
@@ -121,10 +121,10 @@ def _parse_examples(model, serialized, more):
     return features
 
 
-def _signatures(asked, number):
+def _signatures(task_answers, number):
     """Builds signatures whose inputs are token ids, with `number` warm-up requests for each. Returns {name of
     a signature: `Signature`}."""
-    model, more = asked.model, asked.exported_inputs()
+    model, more = task_answers.model, task_answers.exported_inputs()
     rows = warmup_rows(model, more, number)
 
     def requests(names):
@@ -134,11 +134,11 @@ def _signatures(asked, number):
     ids = loaded_model.create_inputs(("input_ids", *more))
     serialized = {"examples": tf.placeholder(tf.string, [None], "examples")}
     return {
-        DEFAULT_SIGNATURE: Signature(encoded, build_outputs(asked, encoded), requests(encoded)),
-        "ids": Signature(ids, build_outputs(asked, {**derive_inputs(model, ids["input_ids"]), **ids}),
+        DEFAULT_SIGNATURE: Signature(encoded, build_outputs(task_answers, encoded), requests(encoded)),
+        "ids": Signature(ids, build_outputs(task_answers, {**derive_inputs(model, ids["input_ids"]), **ids}),
                          requests(ids)),
         "examples": Signature(
-            serialized, build_outputs(asked, _parse_examples(model, serialized["examples"], more)),
+            serialized, build_outputs(task_answers, _parse_examples(model, serialized["examples"], more)),
             [{"examples": [warmup.example(row)]} for row in rows])}
 
 
@@ -178,24 +178,24 @@ def export(model, directory, task=None, warmup_requests=1):
     return write_version(answers.create(model, task), directory, _signatures, warmup_requests)
 
 
-def write_version(asked, directory, build, warmup_requests):
+def write_version(task_answers, directory, build, warmup_requests):
     """Writes a SavedModel into a new directory. The directory gets its final name only when it is complete.
 
     Args:
-      asked: the `answers.Answers` of the model.
+      task_answers: the `answers.Answers` of the model.
       directory: the directory of all exports.
       warmup_requests: number of warm-up requests for each signature.
-      build: function that takes `asked` and `warmup_requests`. It builds the signatures in the current graph
-        and returns {name: `Signature`}.
+      build: function that takes `task_answers` and `warmup_requests`. It builds the signatures in the
+        current graph and returns them, {name: `Signature`}.
 
     Returns:
       the new directory.
     """
-    model = asked.model
+    model = task_answers.model
     files.require_directory(directory, directory)
-    loaded_model.check_weights(asked.head, model.bert_config, model.checkpoint)
+    loaded_model.check_weights(task_answers.head, model.bert_config, model.checkpoint)
     with tf.Graph().as_default():
-        signatures = build(asked, warmup_requests)
+        signatures = build(task_answers, warmup_requests)
         with (loaded_model.with_weights(model.checkpoint) as weights,
               saved_model.new_export_dir(directory) as (temporary, final)):
             _write_model(weights, temporary, signatures)

@@ -11,7 +11,7 @@ from bertlib.runs.input_paths import require_data_dir, sample_path
 from bertlib.system import files, fingerprints
 
 # {split: the phase that needs its file}, and the flags of these files.
-PHASES = {"train": "do_train", "dev": "do_eval", "test": "do_predict"}
+PHASE_OF_SPLIT = {"train": "do_train", "dev": "do_eval", "test": "do_predict"}
 FILES = ("train_file", "dev_file", "test_file")
 # Maps the first word of a set's name to (flag, name of the examples in the log). For example, the first word
 # of "dev_mismatched" is "dev". Test sets have no limit.
@@ -21,7 +21,7 @@ _LIMITS = {"train": ("max_train_examples", "training examples"),
 
 def needed(settings):
     """Returns the splits that the phases of a run need."""
-    return [split for split, phase in PHASES.items() if getattr(settings, phase)]
+    return [split for split, phase in PHASE_OF_SPLIT.items() if getattr(settings, phase)]
 
 
 def part_of(split):

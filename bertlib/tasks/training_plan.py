@@ -41,15 +41,12 @@ class TrainableModel:
       fields: function that takes the sequence length and returns the `input_pipeline.Field`s of a training
         example.
       build_model_fn: function that takes a head and returns the model_fn of `head.model_fn_builder`.
-      trims_padding: whether the batches of the training are trimmed; see `Task.trims_padding`. The simulation
-        does not use it.
     """
 
     bert_config: modeling.BertConfig
     head: task_head.Head
     fields: Callable[[int], list]
     build_model_fn: Callable
-    trims_padding: bool = False
 
     def build(self, step_config):
         """Builds a training step in the current graph. Its input consists of placeholders for one
@@ -108,9 +105,10 @@ def _count_numbers(shapes):
 # --- Resolving -------------------------------------------------------------------------------------------
 
 
-def _requested_step(settings, trainable):
-    """Returns the `StepConfig` that the flags request, the argument `requested` of `step_config.resolve`."""
-    group, trims_padding = replica_group.current(), trainable.trims_padding
+def _requested_step(settings, trainable, trims_padding):
+    """Returns the `StepConfig` that the flags request, the argument `requested` of `step_config.resolve`. For
+    the arguments, see `resolve_step_config`."""
+    group = replica_group.current()
     return StepConfig.from_flags(
         settings, num_replicas=group.count if group else 1, trim_padding=trims_padding,
         remove_padding=trims_padding and trainable.head.padding_is_removable and not settings.use_xla,
@@ -127,7 +125,7 @@ def _compiles_kernels(settings, config):
     return kernel_choice.is_faster(config.hidden_size)
 
 
-def resolve_step_config(settings, trainable):
+def resolve_step_config(settings, trainable, trims_padding):
     """Resolves the flags into the configuration of a training step.
 
     Logs the values that were chosen, and warns if the step will probably not fit into memory.
@@ -135,6 +133,7 @@ def resolve_step_config(settings, trainable):
     Args:
       settings: a `Settings`.
       trainable: a `TrainableModel`.
+      trims_padding: whether the batches of the training are trimmed, see `Task.trims_padding`.
 
     Returns:
       a `StepConfig`.
@@ -142,7 +141,7 @@ def resolve_step_config(settings, trainable):
     Raises:
       ValueError: flags contradict each other, or no configuration fits into memory.
     """
-    requested = _requested_step(settings, trainable)
+    requested = _requested_step(settings, trainable, trims_padding)
     if not settings.do_train:  # the other settings of the training keep their defaults
         return StepConfig(train_batch_size=requested.train_batch_size,
                           max_seq_length=requested.max_seq_length, precision=requested.precision,

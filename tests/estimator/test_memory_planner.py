@@ -258,8 +258,8 @@ def test_the_script_refuses(plan, changes, complaint):
 def model_that_fits():
     """A `TrainableModel` whose step is never simulated, because it certainly fits."""
     head = types.SimpleNamespace(padding_is_removable=False, sequences_per_example=1)
-    return types.SimpleNamespace(trims_padding=False, head=head, bert_config=modeling.BertConfig(9),
-                                 build=None, memory_need=Simulation(), upper_bound=lambda step: 1)
+    return types.SimpleNamespace(head=head, bert_config=modeling.BertConfig(9), build=None,
+                                 memory_need=Simulation(), upper_bound=lambda step: 1)
 
 
 @pytest.mark.parametrize("gpus", [[], ["GPU"]], ids=str)
@@ -267,7 +267,7 @@ def test_xla_without_a_gpu_causes_a_warning(model_that_fits, gpus, monkeypatch, 
     monkeypatch.setattr(training_plan.tf.config, "list_physical_devices", lambda kind: gpus)
     settings = Settings({**FLAGS, "do_train": True, "memory_limit_gb": 1000, "use_xla": True,
                          "compile_kernels": None})
-    assert training_plan.resolve_step_config(settings, model_that_fits).use_xla
+    assert training_plan.resolve_step_config(settings, model_that_fits, False).use_xla
     assert ("--use_xla=true without a GPU" in caplog.text) == (not gpus)
 
 
@@ -279,6 +279,7 @@ def test_on_a_gpu_a_step_that_does_not_run_gets_the_next_number_of_micro_batches
                         lambda build, step: step.gradient_accumulation_steps >= 4)
     settings = Settings({**FLAGS, "do_train": True, "memory_limit_gb": 1000,
                          "gradient_accumulation_steps": 0})
-    assert training_plan.resolve_step_config(settings, model_that_fits).gradient_accumulation_steps == 4
+    resolved = training_plan.resolve_step_config(settings, model_that_fits, False)
+    assert resolved.gradient_accumulation_steps == 4
     found = re.findall("ran out of memory: using --gradient_accumulation_steps=(.*)\\.", caplog.text)
     assert found == ["2 instead of 1", "4 instead of 2"]

@@ -50,7 +50,6 @@ def test_what_is_stored_and_how_long_the_texts_were():
                        + [0] * (3 - len(text.split())), label) for text, label in expected] * 300
     assert conversion.windows == [1, 3, 1, 1] * 300
     assert conversion.lengths == [5, 8, 3, 2] * 300
-    assert conversion.label_ids == [0, 1, 0, 1] * 300
 
 
 def test_kept_records_are_those_that_are_written(tmp_path):

@@ -16,7 +16,7 @@ class Texts(answers.Answers):
     formats, exports_texts = ("onnx", "tflite"), True
 
     def __init__(self, model, num_texts=None):
-        """Creates the task.
+        """Creates the answers.
 
         Args:
           model: a `trained_model.TrainedModel`.

@@ -76,15 +76,15 @@ def _given_own_flags(settings):
     return [name for name in _OWN_FLAGS if settings.is_given(name)]
 
 
-def load_module(settings, suffix):
-    """Loads the processor of --task_module, and sets flags that were not given; see `find_known_task`.
+def resolve_module(settings, suffix):
+    """Loads the processor of --task_module, and sets flags that were not given; see `resolve_known_task`.
 
     Returns:
       (processor, `task_module.Module`).
     """
     processor, module = task_module.load(settings)
     resolve_directory(settings, settings.task_module, suffix)
-    turn_on_phases(settings, [split for split in split_data.PHASES if _provides(processor, split)])
+    turn_on_phases(settings, [split for split in split_data.PHASE_OF_SPLIT if _provides(processor, split)])
     settings.choose_phases()
     settings.task_name, settings.task_type = classifier_data.TASK_MODULE, processor.task_type
     recorded_flags.inherit(settings, *TASK_TYPES, without=("task_name", "task_type"))
@@ -102,7 +102,7 @@ def _provides(processor, split):
                                                                  f"get_{split}_examples")
 
 
-def find_known_task(settings, suffix):
+def resolve_known_task(settings, suffix):
     """Returns the processor of --task_name.
 
     Sets the flags that were not given: --do_train, --do_eval and --do_predict; --output_dir; the flags whose
@@ -189,7 +189,7 @@ def turn_on_phases(settings, splits):
     """Turns on the phases of splits, which have examples. Has no effect if a phase was given."""
     if not any(map(settings.is_given, PHASES)):
         for split in splits:
-            settings.set_default(split_data.PHASES[split], True)
+            settings.set_default(split_data.PHASE_OF_SPLIT[split], True)
 
 
 def refuse_other_file(settings, flag, is_same):

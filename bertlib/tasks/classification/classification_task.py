@@ -60,11 +60,11 @@ class Classification(task.Task):
         settings = self.settings
         classification_processor.resolve_task_module(settings)
         if settings.task_module:
-            self.processor, self.module = classification_processor.load_module(settings, suffix)
+            self.processor, self.module = classification_processor.resolve_module(settings, suffix)
         elif classification_processor.uses_own_data(settings):
             self.resolve_own_data(suffix)
         else:
-            self.processor = classification_processor.find_known_task(settings, suffix)
+            self.processor = classification_processor.resolve_known_task(settings, suffix)
         if settings.is_given("xnli_language") and not isinstance(self.processor, XnliProcessor):
             raise ValueError(f"--xnli_language={settings.xnli_language}: this flag is only for the task "
                              "XNLI. Leave the flag out.")
@@ -272,7 +272,7 @@ class Classification(task.Task):
     def arrays(self, split, predictions):
         """Returns (labels, outputs, losses), arrays with a row for each example of a split with labels; see
         `classification_target`."""
-        labels = np.array(self.features[split].label_ids)
+        labels = np.array([self.target.encode_label(example.label) for example in self.data[split]])
         outputs = np.array([row[self.target.output] for row in predictions])
         # The predictions contain losses that were computed from the logits. These losses are exact. A loss
         # that is computed from a probability is not exact if the probability was rounded to 1. With windows,

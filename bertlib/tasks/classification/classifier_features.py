@@ -201,7 +201,6 @@ class FeatureRecords:
       windows: list of int, the number of records of each example; always 1 without `doc_stride`.
       lengths: list of the number of tokens (int) of each example before truncation; None for a padding
         example.
-      label_ids: list of the `label_id` of each example, see `InputFeatures`.
     """
 
     def __init__(self, examples, target, max_seq_length, tokenizer, num_workers=1, doc_stride=0,
@@ -226,7 +225,7 @@ class FeatureRecords:
         self._is_portable = type(tokenizer) in tokenization.TOKENIZERS
         self._processes = num_workers if self._is_portable else 1
         self._kept = None
-        self.windows, self.lengths, self.label_ids = [], [], []
+        self.windows, self.lengths = [], []
 
     def __iter__(self):
         """Yields the records in order.
@@ -239,7 +238,6 @@ class FeatureRecords:
             for windows in files.with_progress(converted, len(self._examples), "Converting example"):
                 self.windows.append(len(windows))
                 self.lengths.append(windows[0].num_tokens)
-                self.label_ids.append(windows[0].label_id)
                 for features in windows:
                     yield _serialized(self._fields, features)
 
@@ -273,7 +271,7 @@ class FeatureRecords:
         facts = features_cache.write(path, cache, self._inputs, self._examples, self._write_all)
         # If the file is from the cache, no example was converted in this process, and these lists are still
         # empty. So they are filled here.
-        self.windows[:], self.lengths[:], self.label_ids[:] = facts
+        self.windows[:], self.lengths[:] = facts
 
     def _write_all(self, path):
         if self._kept is not None:
@@ -282,7 +280,7 @@ class FeatureRecords:
         else:
             with contextlib.closing(iter(self)) as records:
                 tfrecord_files.write_serialized(path, records)
-        return self.windows, self.lengths, self.label_ids
+        return self.windows, self.lengths
 
 
 def _serialized(fields, features):

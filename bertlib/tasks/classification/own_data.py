@@ -145,15 +145,15 @@ class OwnData(classifier_data.DataProcessor):
     def _refuse_other_labels(self, labels):
         """Raises a ValueError if --output_dir contains a training with other labels. `labels` are those of
         this run, a container."""
-        directory = self._settings.output_directory
-        record = directory.newest and directory.record
+        training = self._settings.output_directory
+        record = training.newest and training.record
         trained = record and record["task"] == classifier_data.OWN_DATA and record["labels"] or labels
         if set(trained) != set(labels):
             which = "; ".join(f"only {owner}: {', '.join(names[:20])}{', …' * (len(names) > 20)}"
                               for owner, names in (
                                   ("in that training", [name for name in trained if name not in labels]),
                                   ("in this run", [name for name in labels if name not in trained])) if names)
-            raise ValueError(f"The labels have changed: --output_dir={directory.path} contains a training "
+            raise ValueError(f"The labels have changed: --output_dir={training.path} contains a training "
                              f"with {len(trained)} labels, and this run has {len(labels)} ({which}). A "
                              "training can continue only with the same labels. For the new labels, train in "
                              "another --output_dir. To continue that training, pass its data and its "
@@ -254,7 +254,7 @@ def _resolve_phases(settings, suffix):
     if settings.do_train and settings.dev_file and settings.dev_fraction is not None:
         logging.warning("The training continues without the rows in %s, also with --dev_file. To train on "
                         "all rows, train in another --output_dir.", file_names.DEV_ROWS)
-    for split, phase in split_data.PHASES.items():
+    for split, phase in split_data.PHASE_OF_SPLIT.items():
         if getattr(settings, phase) and not named[split]:
             other = " or --dev_fraction" if split == "dev" else ""
             raise ValueError(f"--{split}_file{other} is required with --{phase}=true.")

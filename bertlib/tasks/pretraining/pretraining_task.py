@@ -37,6 +37,10 @@ class Pretraining(task.Task):
     shown = {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"}
     feature_files, result_splits = {}, ("dev",)  # the data are features already
     needs_do_eval = False
+    position_fields = pretraining_data.POSITIONS
+    # Trimming sorts the examples by length. The first --max_eval_steps batches would then contain too many of
+    # the long examples.
+    trims_padding_in_evaluation = False
 
     def __init__(self, settings):
         super().__init__(settings)
@@ -114,15 +118,7 @@ class Pretraining(task.Task):
                                               self.trims_padding(is_training=True))
         vocabularies.check_vocabulary(settings, self.config)
 
-    def splits(self):
-        return ["dev"] if self.settings.do_eval else []
-
     # --- The model
-
-    position_fields = pretraining_data.POSITIONS
-    # Trimming sorts the examples by length. The first --max_eval_steps batches would then contain too many of
-    # the long examples.
-    trims_padding_in_evaluation = False
 
     def fields(self, seq_length, split="train"):
         return pretraining_data.feature_fields(seq_length, self.settings.max_predictions_per_seq,
@@ -150,6 +146,9 @@ class Pretraining(task.Task):
                                          **paths)}
 
     # --- The run
+
+    def splits(self):
+        return ["dev"] if self.settings.do_eval else []
 
     def feature_paths(self, split):
         return self.paths[split]
