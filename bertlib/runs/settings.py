@@ -12,10 +12,9 @@ PHASES = ("do_train", "do_eval", "do_predict")
 
 
 class Settings:
-    """Stores the values of all flags of a command. Each command creates one such object when it starts. The
-    value of the flag --output_dir is `settings.output_dir`, and so on. A task sets missing flags in
-    `Task.resolve`, `Task.load_model` and `Task.read`. Then `driver.run` calls `freeze`, and no flag changes
-    after that.
+    """Stores the values of all flags of a command. They are read and set like attributes. Each command
+    creates one such object when it starts. A task sets missing flags in `Task.resolve`, `Task.load_model` and
+    `Task.read`. Then `driver.run` calls `freeze`, and no flag changes after that.
 
     Attributes:
       open_directory: function that takes a path and returns its `OutputDirectory`.

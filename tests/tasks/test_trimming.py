@@ -18,7 +18,7 @@ def create(task, flag, **attributes):
 
 def hub(length):
     """Returns a function that creates the task of a hub module with this only length, or with any length."""
-    return lambda flag: create(HubClassification, flag, encoder=types.SimpleNamespace(length=length),
+    return lambda flag: create(HubClassification, flag, encoder_module=types.SimpleNamespace(length=length),
                                target=SingleLabel(["x", "y"]))
 
 
