@@ -116,12 +116,13 @@ def longer(row):
 
 @promises.of("changed weights flags")
 def test_changed_weights_flags(row, copy):
-    done = copy.train(**longer(row), learning_rate=0.002, **TRAIN)
+    done = copy.train(**longer(row), learning_rate=0.002, gradient_accumulation_steps=2, **TRAIN)
     assert done.code == 0, done.err
     assert "learning_rate: 0.0002 -> 0.002" in done.err and f"step {STEPS + 1}/12" in done.err
     assert f"step {STEPS}/12" not in done.err
     changes = record(copy.output)["changes"]
     assert changes[-1]["step"] == STEPS and changes[-1]["changed"]["learning_rate"] == [0.0002, 0.002]
+    assert changes[-1]["changed"]["gradient_accumulation_steps"] == [None, 2]  # it changes the rounding
     assert record(copy.output)["settings"]["learning_rate"] == 0.002
 
 
