@@ -1,4 +1,4 @@
-# Each target installs the environment in .venv first.
+# Each target installs the environment in .venv first. `make help` prints this list.
 #
 # make mrpc: loads a pretrained model, fine-tunes it on the sample data and evaluates it.
 # make pretrain: pre-trains a tiny model on the sample text and evaluates it.
@@ -21,11 +21,15 @@ BIN := $(VENV)/bin
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses=$$(($$(nproc) < 3 ? $$(nproc) + 1 : 4)) --dist=loadfile \
   --no-loadscope-reorder
 
-.PHONY: mrpc pretrain gpu test test-slow soak docs lint clean
+.PHONY: help mrpc pretrain gpu test test-slow soak docs lint clean
 
 mrpc: $(VENV)/.installed
 	$(BIN)/python run_classifier.py --task_name=MRPC --max_seq_length=128 --train_batch_size=8 \
 	  --learning_rate=2e-5 --num_train_epochs=8
+	@echo 'Next: . .venv/bin/activate; python predict.py --model_dir=output/mrpc --interactive'
+
+help:
+	@sed -n '/^# make/,/^$$/s/^# *//p' Makefile
 
 pretrain: $(VENV)/.installed
 	$(BIN)/python run_pretraining.py

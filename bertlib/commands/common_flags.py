@@ -161,7 +161,16 @@ def advice_on(error, description=None):
             "--" not in sys.argv):
         return (f"If --{error.flagname} is a flag of the training, the separator -- is missing. Write -- "
                 "before the words of the training, as in the example of --help.")
+    # absl finds misspelled names, but not longer ones.
+    if isinstance(error, flags.UnrecognizedFlagError) and "Did you mean" not in str(error) and (
+            longer := longer_names(error.flagname)):
+        return f"Did you mean: {', '.join(longer)} ?"
     return ""
+
+
+def longer_names(name):
+    """Returns the flags whose names end with the words of a name, such as train_batch_size for batch_size."""
+    return sorted((flag for flag in FLAGS if flag.endswith(f"_{name}")), reverse=True)
 
 
 def phases_given():

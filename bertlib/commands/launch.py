@@ -218,7 +218,8 @@ def join_replicas():
 def _outcome_of_exit(end):
     error = end.__context__
     if isinstance(error, flags.UnrecognizedFlagError):
-        similar = difflib.get_close_matches(error.flagname, FLAGS, 1)
+        similar = (common_flags.longer_names(error.flagname)[:1]
+                   or difflib.get_close_matches(error.flagname, FLAGS, 1))
         return Outcome("refused", 1, str(error), flags=[error.flagname], similar_flags=similar)
     if isinstance(error, flags.Error):
         return Outcome("refused", 1, str(error))

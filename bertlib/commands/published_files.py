@@ -32,6 +32,15 @@ _RELEASES = {
     "2019_05_30": ("wwm_uncased_L-24_H-1024_A-16", "wwm_cased_L-24_H-1024_A-16"),
     "2020_02_20": _SMALL,
 }
+# {name of a checkpoint on the Hugging Face Hub: its published name}, for a hint.
+_HUB_NAMES = {
+    **{f"bert-{size}-{case}": f"{case}_{shape}" for case in ("uncased", "cased")
+       for size, shape in (("base", "L-12_H-768_A-12"), ("large", "L-24_H-1024_A-16"))},
+    **{f"bert-large-{case}-whole-word-masking": f"wwm_{case}_L-24_H-1024_A-16"
+       for case in ("uncased", "cased")},
+    "bert-base-chinese": "chinese_L-12_H-768_A-12",
+    "bert-base-multilingual-cased": "multi_cased_L-12_H-768_A-12",
+    "bert-base-multilingual-uncased": "multilingual_L-12_H-768_A-12"}
 _TSV = ("train.tsv", "dev.tsv", "test.tsv")
 _MNLI = ("train.tsv", "dev_matched.tsv", "dev_mismatched.tsv", "test_matched.tsv", "test_mismatched.tsv")
 _MRPC_PARTS = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "dev_ids.tsv")
@@ -179,8 +188,9 @@ def find_published(names, catalog):
         elif lower in by_lower_case:
             entries[by_lower_case[lower]] = catalog[by_lower_case[lower]]
         else:
-            close = difflib.get_close_matches(lower, by_lower_case, n=1, cutoff=0.5)
-            hint = f"; did you mean {by_lower_case[close[0]]}?" if close else "."
+            similar = {**(_HUB_NAMES if catalog is MODELS else {}), **by_lower_case}
+            close = difflib.get_close_matches(lower.split("/")[-1], similar, n=1, cutoff=0.5)
+            hint = f"; did you mean {similar[close[0]]}?" if close else "."
             raise ValueError(f"{name!r} is not known{hint}")
     return entries
 

@@ -123,8 +123,12 @@ def make_directories(path):
 
 
 def make_parent(path):
-    """Creates the directory that will contain a file. Does nothing if the directory exists."""
-    make_directories(os.path.dirname(path) or ".")
+    """Creates the directory that will contain a file, and logs its name, which may be misspelled. Does
+    nothing if the directory exists."""
+    directory = os.path.dirname(path) or "."
+    if not is_directory(directory):
+        make_directories(directory)
+        logging.info("The directory %s is new.", directory)
 
 
 def cut_name(name, most):

@@ -49,6 +49,14 @@ def test_a_device_and_a_fifo_get_the_bytes_of_the_file(command, commands, run_sc
     assert is_device(null) and read == [(tmp_path / "file").read_bytes()]
 
 
+@pytest.mark.parametrize("command", ["build_vocab.py", *_also("glue_submission.py")])
+def test_a_new_directory_is_named(command, commands, run_script, tmp_path):
+    for name, count in (("a", 1), ("b", 0)):
+        done = run_script(command, *commands[command], f"--output_file={tmp_path / 'new' / name}")
+        done.assert_success()
+        assert done.err.count(f"The directory {tmp_path / 'new'} is new.") == count
+
+
 @pytest.mark.parametrize("command", ["build_vocab.py", "plan_memory.py", *_also(
     "glue_submission.py", "extract_features.py", "predict.py", "create_pretraining_data.py")])
 def test_a_directory_is_refused_before_the_work(command, commands, run_script, tmp_path):

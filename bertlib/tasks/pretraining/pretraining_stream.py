@@ -371,7 +371,7 @@ def _check_output_files(input_files, output_files, remote):
         if files.is_special(path):
             raise ValueError(f"Output file {path} is a device or a FIFO. Name a regular file: output is "
                              "written in parts, so that a killed run can be continued.")
-        files.make_directories(os.path.dirname(path) or ".")
+        files.make_parent(path)
 
 
 class _Output:
