@@ -170,7 +170,7 @@ def advice_on(error, description=None):
 
 def longer_names(name):
     """Returns the flags whose names end with the words of a name, such as train_batch_size for batch_size."""
-    return sorted((flag for flag in FLAGS if flag.endswith(f"_{name}")), reverse=True)
+    return sorted((flag for flag in defined if flag.endswith(f"_{name}")), reverse=True)
 
 
 def phases_given():

@@ -138,6 +138,11 @@ def test_what_can_hardly_be_labels_is_said(run_script, tiny_model, tmp_path):
                             "the labels 11 and 11.0 differ only in letter case or spelling")
 
 
+def test_the_end_of_a_flag_is_answered_with_the_flags_that_have_it(run_script):
+    run_script("run_classifier.py", batch_size=8).assert_refused(
+        "Unknown command line flag 'batch_size'", "Did you mean: train_batch_size, predict_batch_size, eval_")
+
+
 def test_a_warning_about_labels_is_written_once(run_script, tiny_model, tmp_path):
     labels = 80 * ["positive", "positive", "good"] + 20 * ["Good"]
     lines = [f"cat {number},{label}\n" for number, label in enumerate(labels)]
