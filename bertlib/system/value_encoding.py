@@ -3,9 +3,9 @@
 A message is in the format MessagePack, with extension types for the values that this format lacks: tuples,
 long integers, and NumPy's arrays and scalars. Pickle is not used, because a message of pickle can contain
 code that runs when the message is decoded. `decode` never runs code from a message.
-"""
 
-import msgpack
+The package msgpack is imported in functions, because only replicas need it.
+"""
 
 # The extension types. The content of `_INTEGER` consists of decimal digits. The content of the other types is
 # an encoded list: the items of the tuple; the shape and the strings of an array of objects; or dtype, shape
@@ -22,6 +22,8 @@ def encode(value):
     Raises:
       TypeError: the value contains an object of another type.
     """
+    import msgpack
+
     return msgpack.packb(value, default=_extension, strict_types=True, unicode_errors="surrogatepass")
 
 
@@ -31,6 +33,8 @@ def decode(message):
     Raises:
       ValueError: the bytes are not a message that `encode` wrote.
     """
+    import msgpack
+
     try:
         return msgpack.unpackb(message, ext_hook=_value, strict_map_key=False,
                                unicode_errors="surrogatepass")
@@ -40,6 +44,8 @@ def decode(message):
 
 def _extension(value):
     """Returns the `msgpack.ExtType` of a value that has no type in MessagePack."""
+    import msgpack
+
     if type(value) is tuple:
         return msgpack.ExtType(_TUPLE, encode(list(value)))
     if type(value) is int:
