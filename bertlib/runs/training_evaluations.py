@@ -90,7 +90,8 @@ def describe_unknown_metric(flag, metric, names):
     """Returns the error message for a flag whose metric the evaluations do not have."""
     known = (f"The metrics of this command are {', '.join(sorted(names))}." if names
              else "Name a metric in eval_results.txt or eval_results.json, such as eval_loss.")
-    return f"--{flag}={metric}: the evaluation has no such metric. {known}"
+    hint = f" Did you mean eval_{metric}?" if f"eval_{metric}" in names else ""
+    return f"--{flag}={metric}: the evaluation has no such metric.{hint} {known}"
 
 
 def find_early_stop(settings):
