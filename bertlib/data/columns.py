@@ -320,21 +320,13 @@ class TextReader:
     Attributes:
       text: the columns of the texts. If the caller passed no columns, these are the columns that were found
         in the first file.
-      other_names: lists of names, which the columns of the texts may also have in a file that lacks the
-        columns in `text`. The texts are read from the columns of the first list whose columns all exist. The
-        columns are chosen for each file and, in JSON Lines, for each row. None if all files have the same
-        columns.
-      find_unread: function for a choice from `other_names`, see `answers.Answers.find_unread`.
       is_quiet: whether nothing is logged, because an earlier command has logged the same.
-      text_origin: see the argument `origin` of `ColumnIndex.find`.
     """
 
-    other_names = find_unread = None
     is_quiet = False
-    text_origin = ""
 
     def __init__(self, text=None, label=None, header=None, delimiter=None, takes_lists=False,
-                 encoding="utf-8", label_kind=None):
+                 encoding="utf-8", label_kind=None, *, other_names=None, find_unread=None, text_origin=""):
         """Stores the description of the files.
 
         Args:
@@ -348,8 +340,15 @@ class TextReader:
           takes_lists: whether a text in JSON Lines may be a list of words, which is left unchanged.
           encoding: name of the encoding of the files.
           label_kind: a `header_rows.LabelKind` without known labels; None if a row has one label.
+          other_names: lists of names, which the columns of the texts may also have in a file that lacks the
+            columns in `text`. The texts are read from the columns of the first list whose columns all exist.
+            The columns are chosen for each file and, in JSON Lines, for each row. None if all files have the
+            same columns.
+          find_unread: function for a choice from `other_names`, see `answers.Answers.find_unread`.
+          text_origin: see the argument `origin` of `ColumnIndex.find`.
         """
         self.text, self.label = text, label
+        self.other_names, self.find_unread, self.text_origin = other_names, find_unread, text_origin
         self.header, self.delimiter, self.encoding = header, delimiter, encoding
         self.label_kind = label_kind or header_rows.LabelKind()
         self.takes_lists = takes_lists

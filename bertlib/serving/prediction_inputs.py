@@ -95,10 +95,9 @@ class InputReader:
         columns.check_header_flag(arguments["header"], arguments["text"], "--text_column")
         self._reader = columns.TextReader(
             **arguments, takes_lists=answers.takes_words,
-            label_kind=model.target.label_kind(model.setting))
-        self._reader.text_origin = "" if has_text_column else " of the training"
-        self._reader.other_names = [] if has_text_column else _other_names(model, answers)
-        self._reader.find_unread = answers.find_unread
+            label_kind=model.target.label_kind(model.setting),
+            other_names=[] if has_text_column else _other_names(model, answers),
+            find_unread=answers.find_unread, text_origin="" if has_text_column else " of the training")
 
     def read(self, stream, name, input_format, ahead=columns.LOOKAHEAD_ROWS):
         """Yields the `Input` of each line as soon as the line has arrived.
