@@ -1,1 +1,1 @@
-"""The code of the commands. docs/development/house.md describes what each package does."""
+"""The code of the commands. docs/development/packages.md describes what each package does."""

@@ -7,8 +7,8 @@
 `map` also writes output/mutations/tests.json: the seconds of each test, and the number of lines that only
 this test runs. Lines that have moved since are found again. `map` must run again if many tests are new.
 
-`run` draws statements of `ROOMS`, and changes each of them in one way, see `_changes`. A changed statement is
-called a mutant. A copy of the working tree gets the change, and runs the tests that run the statement, the
+`run` draws statements of `SOURCES`, and changes each of them in one way, see `_changes`. A changed statement
+is called a mutant. A copy of the working tree gets the change, and runs the tests that run the statement, the
 fastest first, until a test fails or until they would take more than two minutes. The results are kept in
 output/mutations/results.json, so that a run that was stopped continues. The exit code is 1 if less than 90 %
 of the mutants are found. Mutants in tests/data/equivalent_mutants.json do not count: the program does the
@@ -42,7 +42,7 @@ from line_map import DIRECTORY, ROOT
 import pytest
 
 # The files from which statements are drawn: the code that turns flags and files into results.
-ROOMS = (
+SOURCES = (
     "run_*.py",  # the published commands
     "bertlib/commands/*.py", "bertlib/api/*.py",  # callers of the driver
     "bertlib/runs/*.py", "bertlib/reports/*.py",  # the record, and comparisons of records
@@ -162,7 +162,7 @@ def _replace(source, node, new):
 def _draw(seed, number):
     """Returns mutants of different statements. The draw depends only on the seed and on the statements."""
     found = []
-    for path in _files(*ROOMS):
+    for path in _files(*SOURCES):
         source = path.read_text()
         seen = collections.Counter()
         for function, statement in _statements(ast.parse(source)):

@@ -9,7 +9,7 @@ import shlex
 import sys
 
 import pytest
-import test_rooms
+import test_architecture
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -24,9 +24,9 @@ from bertlib.tasks.classification import classification_target, classifier_data 
 README = ROOT / "README.md"
 INDEX = ROOT / "docs" / "index.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
-HOUSE = ROOT / "docs" / "development" / "house.md"
+PACKAGES = ROOT / "docs" / "development" / "packages.md"
 OF_TF1 = ROOT / "tf1" / "README.md"
-COMMANDS = {f"{name}.py" for name in test_rooms.PUBLISHED_COMMANDS | test_rooms.OUR_COMMANDS}
+COMMANDS = {f"{name}.py" for name in test_architecture.PUBLISHED_COMMANDS | test_architecture.OUR_COMMANDS}
 
 YOUR_OWN = {"run_my_task.py", "my_task.py", "task_module.py", "keras_mrpc.py"}  # files that a reader writes
 # Flags of other programs.
@@ -142,7 +142,7 @@ def names_in(body):
 
 
 def is_defined(name):
-    """Returns whether a dotted name of bertlib is a room, a module, or a name that a module defines."""
+    """Returns whether a dotted name of bertlib is a package, a module, or a name that a module defines."""
     path, parts = ROOT, name.split(".")
     while parts and (path / parts[0]).is_dir():
         path /= parts.pop(0)
@@ -161,7 +161,7 @@ def is_defined(name):
 
 @each_page
 def test_dotted_names_are_defined(page):
-    roots = "|".join(["bertlib", *sorted(test_rooms.MODEL)])
+    roots = "|".join(["bertlib", *sorted(test_architecture.MODEL)])
     names = re.findall(rf"(?<![\w/.])(?:{roots})(?:\.(?!py\b)\w+)+", text_of(page))
     assert not [name for name in names if not is_defined(name)]
 
@@ -169,9 +169,9 @@ def test_dotted_names_are_defined(page):
 def test_short_names_of_the_paths_are_defined():
     """Checks names of the form `module.name`, without the package."""
     text = re.sub(r"`\w+\.(txt|tsv|jsonl)`", "", text_of(ROOT / "docs" / "development" / "paths.md"))
-    names_of_modules, classes = test_rooms.names_of_all_modules()
+    names_of_modules, classes = test_architecture.names_of_all_modules()
     ops = {"IdentityN", "BertDropoutMask"}
-    assert not list(test_rooms.stale_names(text, names_of_modules, classes | ops))
+    assert not list(test_architecture.stale_names(text, names_of_modules, classes | ops))
 
 
 METRICS = [name for target in (classification_target.SingleLabel, classification_target.Score,
@@ -306,7 +306,7 @@ def test_documented_attributes_exist():
                     f"{path}: the docstring of {node.name} lists {name}, which its code lacks")
 
 
-# --- The house -------------------------------------------------------------------------------------------
+# --- The packages ----------------------------------------------------------------------------------------
 
 
 def modules_in_table(page, heading):
@@ -320,9 +320,9 @@ def modules_in_table(page, heading):
 
 
 def test_the_page_of_tf1_names_each_module():
-    modules = {module for room in test_rooms.TF1 for module in test_rooms.modules_of(room)}
+    modules = {name for package in test_architecture.TF1 for name in test_architecture.modules_of(package)}
     named = {f"tf1.{module}" for module in modules_in_table(OF_TF1, "Map of modules")}
-    assert named == modules - set(test_rooms.FILES)
+    assert named == modules - set(test_architecture.FILES)
 
 
 def test_paths_on_the_page_of_tf1_exist():
@@ -337,7 +337,7 @@ def test_steps_that_tf1_overrides_are_steps_of_the_core():
     table = text_of(OF_TF1).split("\n## How the Estimator extends bertlib's\n")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (.*?)\| (.*?) \|", table, re.MULTILINE)[2:]
     named = {name for _, names in rows for name in code_spans(names)}
-    methods = {node.name for path in test_rooms.FILES["tf1._run"] if path.stem.startswith("script_")
+    methods = {node.name for path in test_architecture.FILES["tf1._run"] if path.stem.startswith("script_")
                for node in ast.walk(tree_of(path)) if isinstance(node, ast.FunctionDef)}
     assert named and named <= methods
 

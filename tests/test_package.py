@@ -9,7 +9,7 @@ import sys
 
 from helpers import ROOT
 import pytest
-from test_rooms import FILES, MODEL, OUR_COMMANDS, PUBLISHED_COMMANDS
+from test_architecture import FILES, MODEL, OUR_COMMANDS, PUBLISHED_COMMANDS
 import tiny
 
 COMMANDS = sorted(f"bert-{name.replace('_', '-')}" for name in OUR_COMMANDS | PUBLISHED_COMMANDS)
@@ -34,8 +34,8 @@ def site(tmp_path_factory):
 def test_the_package_holds_all_that_the_commands_need_and_nothing_else(site):
     installed = {str(path.relative_to(site)) for path in site.rglob("*") if path.is_file()}
     installed = {path for path in installed if "__pycache__" not in path and ".dist-info" not in path}
-    expected = {str(path.relative_to(ROOT)) for room, paths in FILES.items() for path in paths
-                if room not in OUR_COMMANDS}
+    expected = {str(path.relative_to(ROOT)) for package, paths in FILES.items() for path in paths
+                if package not in OUR_COMMANDS}
     expected.add("bertlib/py.typed")
     expected |= {f"bertlib/graph/cpp/{path.name}"
                  for path in (ROOT / "bertlib" / "graph" / "cpp").iterdir()}

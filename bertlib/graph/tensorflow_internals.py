@@ -3,7 +3,7 @@
 A release of TensorFlow may rename, change or remove any of these names without notice. The comment above a
 name says why we need the private name, and why no public name can replace it. No other file imports a private
 name or reads a private attribute of an object of TensorFlow; `tests/graph/test_tensorflow_internals.py` tests
-that. `docs/development/house.md` says what to do for a new release of TensorFlow.
+that. `docs/development/packages.md` says what to do for a new release of TensorFlow.
 """
 
 import os

@@ -3,8 +3,6 @@
 A message is in the format MessagePack, with extension types for the values that this format lacks: tuples,
 long integers, and NumPy's arrays and scalars. Pickle is not used, because a message of pickle can contain
 code that runs when the message is decoded. `decode` never runs code from a message.
-
-The package msgpack is imported in functions, because only replicas need it.
 """
 
 # The extension types. The content of `_INTEGER` consists of decimal digits. The content of the other types is
@@ -22,6 +20,7 @@ def encode(value):
     Raises:
       TypeError: the value contains an object of another type.
     """
+    # Only replicas need this package.
     import msgpack
 
     return msgpack.packb(value, default=_extension, strict_types=True, unicode_errors="surrogatepass")
@@ -33,6 +32,7 @@ def decode(message):
     Raises:
       ValueError: the bytes are not a message that `encode` wrote.
     """
+    # Only replicas need this package.
     import msgpack
 
     try:
@@ -44,6 +44,7 @@ def decode(message):
 
 def _extension(value):
     """Returns the `msgpack.ExtType` of a value that has no type in MessagePack."""
+    # Only replicas need this package.
     import msgpack
 
     if type(value) is tuple:

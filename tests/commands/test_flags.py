@@ -8,7 +8,7 @@ import sys
 
 from helpers import ROOT
 import pytest
-from test_rooms import OUR_COMMANDS, PUBLISHED_COMMANDS
+from test_architecture import OUR_COMMANDS, PUBLISHED_COMMANDS
 
 from bertlib.runs import registry
 from bertlib.runs.entries import CLASSES, WEIGHTS

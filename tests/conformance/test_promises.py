@@ -45,7 +45,7 @@ def test_eight_promises_are_kept_on_all_rows_by_the_fast_tests():
 
 def test_each_flag_of_the_kind_of_a_model_is_in_a_row():
     """So the promise "prediction" shows that later commands use the recorded value. If the flag changes the
-    head, docs/development/house.md lists the other places."""
+    head, docs/development/packages.md lists the other places."""
     rows = [row for row in ROWS.values() if row.name not in promises.PROMISES["prediction"].without]
     found = {(command, entry) for command in registry.COMMANDS for entry in registry.find_flags(command)
              if entry.affects == entries.TASK and not entry.is_path}

@@ -7,7 +7,7 @@ import re
 
 import pytest
 import tensorflow.compat.v1 as tf
-import test_rooms
+import test_architecture
 
 from bertlib.graph import tensorflow_internals
 
@@ -33,7 +33,7 @@ def test_the_suite_passed_with_this_release_of_tensorflow():
     # release.
     assert tf.__version__ in tensorflow_internals.SEEN_WITH, (
         f"TensorFlow {tf.__version__} is new here. Go through 'When TensorFlow has a new release' in "
-        "docs/development/house.md, then add it to SEEN_WITH in bertlib/graph/tensorflow_internals.py.")
+        "docs/development/packages.md, then add it to SEEN_WITH in bertlib/graph/tensorflow_internals.py.")
 
 
 # --- No other file ---------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ def test_the_suite_passed_with_this_release_of_tensorflow():
 def uses_of_internals(path):
     """Lists the imports of TensorFlow's internals in a file, and the private names of other packages."""
     found = []
-    for node in test_rooms.nodes_of(path):
+    for node in test_architecture.nodes_of(path):
         found += [(node.lineno, module) for module in _imported(node) if INTERNALS.match(module)]
         if isinstance(node, ast.Attribute) and re.match("_[^_]", node.attr):
             text = ast.unparse(node)
@@ -67,7 +67,7 @@ def _imported(node):
 @functools.cache
 def _names_in(path):
     """Returns the names of a file's functions, classes, variables and attributes of `self`."""
-    nodes = test_rooms.nodes_of(path)
+    nodes = test_architecture.nodes_of(path)
     return {getattr(node, "name", getattr(node, "id", None)) for node in nodes} | {
         node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
         and getattr(node.value, "id", "") in ("self", "cls")}

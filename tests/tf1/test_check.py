@@ -6,7 +6,7 @@ import signal
 import sys
 
 import pytest
-import test_rooms
+import test_architecture
 
 from tf1 import __main__ as program
 from tf1._check import checker, modules, rules, syntax
@@ -405,12 +405,12 @@ def test_stars_of_a_programs_own_modules_bind_names(tmp_path, capsys):
 
 
 def test_this_projects_own_code_has_nothing_that_will_not_run(capsys):
-    code, lines = check(test_rooms.ROOT / "tf1", capsys)
+    code, lines = check(test_architecture.ROOT / "tf1", capsys)
     assert code == 0 and lines[-1].startswith("Nothing found in "), lines
 
 
 def test_forks_of_the_tests_have_nothing_that_will_not_run(capsys):
-    code, lines = check(test_rooms.ROOT / "tests" / "tf1" / "forks", capsys)
+    code, lines = check(test_architecture.ROOT / "tests" / "tf1" / "forks", capsys)
     assert code == 0, lines
 
 

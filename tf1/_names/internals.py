@@ -4,7 +4,7 @@ bertlib has a similar module, `bertlib/graph/tensorflow_internals.py`. `tf1` nee
 restores names that programs of TensorFlow 1.x use and that TensorFlow 2 no longer publishes. The comment
 above a name says why the name is needed, and why a similar public name does not replace it. No other file of
 `tf1` imports a name that is not public, or reads a private attribute of an object of TensorFlow;
-`tests/graph/test_tensorflow_internals.py` tests this rule. `docs/development/house.md` describes the steps
+`tests/graph/test_tensorflow_internals.py` tests this rule. `docs/development/packages.md` describes the steps
 for a new release of TensorFlow. The modules that programs import by name are in `tf1/_run/modules.py`.
 """
 

@@ -1,6 +1,6 @@
-"""The rooms of docs/development/house.md: allowed imports, side effects of imports, and clashes of names.
+"""The packages of docs/development/packages.md: allowed imports, side effects of imports, clashes of names.
 
-A room is a folder of modules, or a module in the root. In a clash, a module of a fork and a module of this
+A package is a folder of modules, or a module in the root. In a clash, a module of a fork and a module of this
 project have the same name.
 """
 
@@ -26,7 +26,7 @@ PUBLISHED_COMMANDS = {"create_pretraining_data", "extract_features", "run_classi
 OUR_COMMANDS = {"build_vocab", "compare_results", "convert_checkpoint", "download", "export",
                 "glue_submission", "plan_memory", "predict", "reproduce", "run_ner", "run_swag",
                 "serve", "sweep"}
-COMMAND_ROOMS = {"bertlib.commands"}
+COMMAND_PACKAGES = {"bertlib.commands"}
 
 # The packages that other people's scripts may import, with or without tf1.
 CORE = {"bertlib.system", "bertlib.graph", "bertlib.data", "bertlib.checkpoints", "bertlib.estimator"}
@@ -35,34 +35,34 @@ TF1 = {"tf1._check", "tf1._contrib", "tf1._names", "tf1._replicas", "tf1._run"}
 
 
 def read_layers():
-    """Returns the rooms of each layer, the lowest layer first, from the table of house.md."""
-    text = (ROOT / "docs" / "development" / "house.md").read_text(encoding="utf-8")
+    """Returns the packages of each layer, the lowest layer first, from the table of packages.md."""
+    text = (ROOT / "docs" / "development" / "packages.md").read_text(encoding="utf-8")
     found = collections.defaultdict(set)
-    for number, rooms in re.findall(r"^\| (\d) \| (.*?) \|", text, re.MULTILINE):
-        found[number].update(re.findall(r"`([\w.]+)`", rooms))
+    for number, packages in re.findall(r"^\| (\d) \| (.*?) \|", text, re.MULTILINE):
+        found[number].update(re.findall(r"`([\w.]+)`", packages))
     return [found[number] for number in sorted(found)]
 
 
-LAYERS = read_layers()  # a room may import the rooms of lower layers
+LAYERS = read_layers()  # a package may import the packages of lower layers
 
 
-def rooms_below(layer):
+def packages_below(layer):
     return set().union(*LAYERS[:layer])
 
 
-# {room: other rooms that it may import}.
+# {package: other packages that it may import}.
 TABLE = {
-    **{room: rooms_below(number) for number, layer in enumerate(LAYERS) for room in layer},
-    **dict.fromkeys(PUBLISHED_COMMANDS, rooms_below(6) | COMMAND_ROOMS),
-    **dict.fromkeys(OUR_COMMANDS, COMMAND_ROOMS),
-    # These rooms are imported by forks, whose own modules have the names of our model.
+    **{package: packages_below(number) for number, layer in enumerate(LAYERS) for package in layer},
+    **dict.fromkeys(PUBLISHED_COMMANDS, packages_below(6) | COMMAND_PACKAGES),
+    **dict.fromkeys(OUR_COMMANDS, COMMAND_PACKAGES),
+    # These packages are imported by forks, whose own modules have the names of our model.
     "tf1": CORE | TF1,
-    **{room: CORE | TF1 - {"tf1._check"} for room in TF1},
+    **{package: CORE | TF1 - {"tf1._check"} for package in TF1},
     "tf1._replicas": CORE | {"tf1", "tf1._contrib", "tf1._names"},
     # asks `tf1` for its names, and `_run` for what an import gives; writes tables as `_names` does
     "tf1._check": {"tf1", "tf1._names", "tf1._run"},
 }
-MOST_ROOMS, MOST_LAYERS, MOST_MODULES = 17, 7, 21  # with __init__
+MOST_PACKAGES, MOST_LAYERS, MOST_MODULES = 17, 7, 21  # with __init__
 MOST_MODULES_OF = {"bertlib.commands": 24}  # each command has a module
 # Modules that need packages of an extra: they are imported only where these packages are installed.
 OPTIONAL = {"bertlib.serving.http_app": ["fastapi"], "bertlib.serving.http_server": ["uvicorn"],
@@ -74,7 +74,7 @@ NAMES_IN_FORKS = ["checkpoints", "kernels", "estimator", "runner", "workers", "f
 
 
 def files():
-    """Returns {room: its Python files}."""
+    """Returns {package: its Python files}."""
     found = collections.defaultdict(list)
     for path in sorted([*ROOT.glob("*.py"), *(ROOT / "bertlib").rglob("*.py"),
                         *(ROOT / "tf1").rglob("*.py")]):
@@ -86,8 +86,8 @@ def files():
 FILES = files()
 
 
-def room_of(module):
-    """Returns the room that contains a module, or None if the module is not from this project."""
+def package_of(module):
+    """Returns the package that contains a module, or None if the module is not from this project."""
     parts = module.split(".")
     names = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
     return next((name for name in names if name in FILES), None)
@@ -112,49 +112,51 @@ def imports(path):
     return found
 
 
-def rooms_imported_by(room):
-    return {found for path in FILES[room] for module in imports(path) if (found := room_of(module))} - {room}
+def packages_imported_by(package):
+    modules = [module for path in FILES[package] for module in imports(path)]
+    return set(map(package_of, modules)) - {package, None}
 
 
-def test_each_room_is_in_a_layer():
+def test_each_package_is_in_a_layer():
     assert set(FILES) == set().union(*LAYERS)
 
 
-def test_the_house_stays_small():
-    assert len([room for room in FILES if room.startswith("bertlib")]) <= MOST_ROOMS
+def test_there_are_few_packages():
+    assert len([package for package in FILES if package.startswith("bertlib")]) <= MOST_PACKAGES
     assert len(LAYERS) <= MOST_LAYERS
 
 
-def test_each_room_is_in_the_list_of_installed_packages():
+def test_each_package_is_in_the_list_of_installed_packages():
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     listed = re.findall(r'"([\w.]+)"', re.search(r"^packages = \[(.*?)\]", text, re.MULTILINE | re.DOTALL)[1])
     assert sorted(listed) == sorted([  # "bertlib.samples" is the folder samples/
-        "bertlib", "bertlib.samples", *(room for room in FILES if room.startswith(("bertlib.", "tf1")))])
+        "bertlib", "bertlib.samples", *(name for name in FILES if name.startswith(("bertlib.", "tf1")))])
 
 
-@pytest.mark.parametrize("room", sorted(room for room in FILES if room.startswith(("bertlib", "tf1"))))
-def test_a_room_has_few_modules(room):
-    assert len(FILES[room]) <= MOST_MODULES_OF.get(room, MOST_MODULES)
+@pytest.mark.parametrize("package", sorted(name for name in FILES if name.startswith(("bertlib", "tf1"))))
+def test_a_package_has_few_modules(package):
+    assert len(FILES[package]) <= MOST_MODULES_OF.get(package, MOST_MODULES)
 
 
-@pytest.mark.parametrize("room", [room for room in FILES if room.startswith("bertlib.")])
-def test_the_docstring_of_a_room_lists_its_modules(room):
-    path = ROOT / room.replace(".", "/") / "__init__.py"
+@pytest.mark.parametrize("package", [package for package in FILES if package.startswith("bertlib.")])
+def test_the_docstring_of_a_package_lists_its_modules(package):
+    path = ROOT / package.replace(".", "/") / "__init__.py"
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     listed = re.findall(r"`(\w+)`", "".join(re.findall(r"^- .*(?:\n  .*)*", docstring, re.MULTILINE)))
     others = {"templates", "pages", "TF_CONFIG"}  # folders, and a variable of the environment
-    assert sorted({*listed} - others) == sorted(path.stem for path in FILES[room] if path.stem != "__init__")
+    modules = {path.stem for path in FILES[package]} - {"__init__"}
+    assert {*listed} - others == modules
 
 
-@pytest.mark.parametrize("room", sorted(FILES))
-def test_a_room_imports_what_the_table_says(room):
-    assert rooms_imported_by(room) <= TABLE[room]
+@pytest.mark.parametrize("package", sorted(FILES))
+def test_a_package_imports_what_the_table_says(package):
+    assert packages_imported_by(package) <= TABLE[package]
 
 
-@pytest.mark.parametrize("room", sorted(FILES))
-def test_a_room_names_no_module_in_a_text(room):
+@pytest.mark.parametrize("package", sorted(FILES))
+def test_a_package_names_no_module_in_a_text(package):
     """An editor and the tests of this file follow imports, but no names in texts."""
-    named = [node.value for path in FILES[room] for node in nodes_of(path)
+    named = [node.value for path in FILES[package] for node in nodes_of(path)
              if isinstance(node, ast.Constant) and isinstance(node.value, str)
              and re.fullmatch(r"bertlib(\.\w+){2,}", node.value)]
     assert not named
@@ -174,13 +176,13 @@ def words_of_tf1(code):
     return [word.lower() for word in WORDS_OF_TF1.findall(code)]
 
 
-@pytest.mark.parametrize("room", sorted(set(FILES) - TF1 - {"tf1"}))
-def test_only_tf1_knows_of_other_peoples_programs(room):
-    found = {path.name: words_of_tf1(path.read_text(encoding="utf-8")) for path in FILES[room]}
+@pytest.mark.parametrize("package", sorted(set(FILES) - TF1 - {"tf1"}))
+def test_only_tf1_knows_of_other_peoples_programs(package):
+    found = {path.name: words_of_tf1(path.read_text(encoding="utf-8")) for path in FILES[package]}
     assert {name: words for name, words in found.items() if words} == {}
 
 
-def test_modules_within_a_room_import_in_one_direction():
+def test_modules_within_a_package_import_in_one_direction():
     arrows = {}
     for paths in FILES.values():
         for path in paths:
@@ -213,15 +215,15 @@ def mentions_flags(path):
 
 # The table of flags defines a flag in any `FlagValues` that a command gives it. tf.app.run of tf1 warns of
 # flags that a script does not have.
-@pytest.mark.parametrize("room", sorted(set(FILES) - PUBLISHED_COMMANDS - COMMAND_ROOMS))
-def test_only_commands_see_flags(room):
-    assert not [path.name for path in FILES[room] if mentions_flags(path)
+@pytest.mark.parametrize("package", sorted(set(FILES) - PUBLISHED_COMMANDS - COMMAND_PACKAGES))
+def test_only_commands_see_flags(package):
+    assert not [path.name for path in FILES[package] if mentions_flags(path)
                 and path.name not in ("entries.py", "tensorflow_names.py")]
 
 
 def test_commands_see_flags():
     # Without this check, `mentions_flags` could always be false, and the test above would prove nothing.
-    assert all(mentions_flags(path) for room in PUBLISHED_COMMANDS for path in FILES[room])
+    assert all(mentions_flags(path) for package in PUBLISHED_COMMANDS for path in FILES[package])
     assert any(map(mentions_flags, FILES["bertlib.commands"]))
 
 
@@ -270,8 +272,8 @@ for module in sys.argv[1:]:
 """
 
 
-def modules_of(room):
-    for path in FILES[room]:
+def modules_of(package):
+    for path in FILES[package]:
         yield ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
@@ -284,8 +286,8 @@ def effects(modules):
 
 @pytest.fixture(scope="module")
 def effects_of_library():
-    rooms = sorted(set().union(*LAYERS[:-1], {"bertlib", "bertlib.api"}))
-    return effects([module for room in rooms for module in modules_of(room)
+    packages = sorted(set().union(*LAYERS[:-1], {"bertlib", "bertlib.api"}))
+    return effects([module for package in packages for module in modules_of(package)
                     if all(map(importlib.util.find_spec, OPTIONAL.get(module, ())))])
 
 
@@ -349,9 +351,9 @@ print("built")
     assert done.returncode == 0 and done.stdout == "built\n", done.stderr
 
 
-def test_rooms_that_forks_import_need_nothing_that_google_research_bert_has():
-    found = {module.split(".")[0] for room in [*CORE, "tf1", *TF1]
-             for path in FILES[room] for module in imports(path)}
+def test_packages_that_forks_import_need_nothing_that_google_research_bert_has():
+    found = {module.split(".")[0] for package in [*CORE, "tf1", *TF1]
+             for path in FILES[package] for module in imports(path)}
     assert not found & PUBLISHED
 
 
@@ -367,7 +369,7 @@ def test_another_projects_model_is_refused(module, imported, tmp_path):
 
 
 def test_no_part_of_tf1_stands_in_the_way_of_a_name_of_tensorflow():
-    inner = [path.stem for path in FILES["tf1"]] + [room.removeprefix("tf1.") for room in TF1]
+    inner = [path.stem for path in FILES["tf1"]] + [package.removeprefix("tf1.") for package in TF1]
     assert [name for name in inner if not name.startswith("_")] == []
 
 
@@ -450,9 +452,9 @@ _WITH_TENSORFLOW = ("_head", "export_onnx", "export_portable", "export_text", "e
 
 
 def test_readers_records_answers_comparisons_and_the_commands_that_answer_load_no_tensorflow():
-    names = [name for room in FILES if room.startswith((
+    names = [name for package in FILES if package.startswith((
         "bertlib.data", "bertlib.runs", "bertlib.reports", "bertlib.serving", "bertlib.tasks"))
-        for name in modules_of(room) if not name.endswith(_WITH_TENSORFLOW)]
+        for name in modules_of(package) if not name.endswith(_WITH_TENSORFLOW)]
     names += ["bertlib.estimator.step_config", "bertlib.commands.predict", "bertlib.commands.serve",
               "bertlib.commands.launch", "tokenization"]
     assert {"bertlib.tasks.squad.squad_task", "bertlib.tasks.tagging.tagging_target",
@@ -465,8 +467,8 @@ def test_only_a_task_and_the_registry_name_a_target():
     """No other module compares the name of a target, of the answers of a task or of a head with a string."""
 
     names = {*registry.TARGETS, *registry.ANSWERS}
-    found = [f"{path.relative_to(ROOT)}:{node.lineno}" for room, paths in FILES.items()
-             if not room.startswith(("bertlib.tasks.", "tf1")) for path in paths for node in nodes_of(path)
+    found = [f"{path.relative_to(ROOT)}:{node.lineno}" for package, paths in FILES.items()
+             if not package.startswith(("bertlib.tasks.", "tf1")) for path in paths for node in nodes_of(path)
              if isinstance(node, ast.Compare) for side in (node.left, *node.comparators)
              for part in ast.walk(side) if isinstance(part, ast.Constant) and part.value in names]
     assert not found
