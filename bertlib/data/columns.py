@@ -283,6 +283,9 @@ class ColumnIndex(NamedTuple):
         return f"{text}{self._hint()}"
 
     def _hint(self):
+        if self.delimiter == "," and ";" in "".join(self.names or ()):
+            return " (a name contains a semicolon: if semicolons separate the columns, pass " \
+                   "--delimiter=semicolon)"
         if self.is_json or self.width > 1:
             return ""
         return " (only one column was found: are the columns of a .csv file separated by commas or " \

@@ -190,6 +190,8 @@ def test_a_test_file_may_have_labels(name, content, labels, tmp_path):
                                                "of the texts with --text_column; the columns "
      "are note, label."),
     ("a.csv", "body,message,label\na,b,x\n", ":1: several columns could contain the texts: body or message."),
+    ("a.csv", "nr;text, long;label\n1;a;x\n", "are nr;text, long;label (a name contains a semicolon: if "
+                                             "semicolons separate the columns, pass --delimiter="),
     ("a.tsv", "text;label\na;x\n", "the columns are text;label (only one column was found: are the "
      "columns of a .csv file separated by commas or semicolons, and those of a .tsv file by tabs? If"),
     ("a.jsonl", '{"text": "a", "label": ["x"]}\n', ':1: the label is ["x"], but should be a text. If a text '
