@@ -63,9 +63,10 @@ def test_what_contradicts_the_training_is_refused_before_anything_is_written(dam
 def test_flags_that_change_the_labels_are_named(copy):
     refused = copy.train(**TRAIN, num_train_epochs=3, label_map="spellings.csv", encoding="latin-1")
     refused.assert_refused(
-        "The cause may be these flags, which change rows or labels: --label_map={'pets': 'animals'} (in the "
-        "training: nothing), --encoding=latin-1 (in the training: utf-8). Pass the values of the training, "
-        "or train in another --output_dir.")
+        "The labels have changed", "(only in that training: pets; only in this run: animals). The cause may "
+        "be these flags: --label_map={'pets': 'animals'} (in the training: nothing), --encoding=latin-1 (in "
+        "the training: utf-8). A training can continue only with the same labels. For the new labels, train "
+        "in another --output_dir.")
 
 
 @pytest.mark.parametrize("flags", [

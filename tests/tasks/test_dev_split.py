@@ -138,6 +138,8 @@ def test_stored_rows_are_found_in_a_file_that_was_shuffled_and_got_more_rows(who
     fewer = whole._replace(rows=[row for row in whole.rows if row != lost])
     with pytest.raises(ValueError, match="^train.csv lacks 1 of the .* rows that dev_rows.txt lists"):
         dev_split.find_rows(fewer, stored, "dev_rows.txt")
+    with pytest.raises(ValueError, match="these flags, which change rows or labels: --encoding=a. Pass"):
+        dev_split.find_rows(fewer, stored, "dev_rows.txt", "--encoding=a")
 
 
 def test_texts_that_differ_in_words_are_told_apart():

@@ -181,13 +181,17 @@ def split_training_file(settings, file):
     """
     earlier, record = _find_training_with_split(settings)
     if record:
-        return split_by_dev_rows(file, earlier.path, record["dev_rows"],
-                                 recorded_flags.describe_changes(settings, record, _READING).replace(
-                                     "--mapped_labels", "--label_map"))
+        return split_by_dev_rows(file, earlier.path, record["dev_rows"], describe_reading(settings, record))
     parts = draw_split(file, settings.dev_fraction)
     content = format_dev_rows(parts.dev)
     return parts, DevRows(content, {"rows": len(parts.dev.rows), "of": len(file.rows),
                                     "fingerprint": fingerprints.hash_texts([content])})
+
+
+def describe_reading(settings, record):
+    """Returns the flags of `_READING` that differ from the record of a training, as text; "" for none."""
+    return recorded_flags.describe_changes(settings, record, _READING).replace(
+        "--mapped_labels", "--label_map")
 
 
 def _find_training_with_split(settings):

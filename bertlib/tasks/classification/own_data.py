@@ -119,13 +119,14 @@ class OwnData(classifier_data.DataProcessor):
         if settings.do_train:
             row_examples.check_several_labels(train)
             row_examples.check_distinguishable(labels or (), settings.label_file, train)
-            self._refuse_other_labels(labels or ())
         others = {"dev": read("dev_file")} if settings.do_eval and not takes_out else {}
         if settings.do_predict:
             others["test"] = read("test_file", needs_labels=False)
         for name, found_columns in (("text_column", reader.text), ("label_column", reader.label)):
             if getattr(settings, name) is None and found_columns:
                 settings.set_default(name, ",".join(map(str, found_columns)))
+        if settings.do_train:
+            self._refuse_other_labels(labels or ())
         if train is not None:
             _warn_of_repetitions(train)
             _warn_of_shared_examples(set(map(dev_split.text_key_of_row, train.rows)),
@@ -153,11 +154,13 @@ class OwnData(classifier_data.DataProcessor):
                               for owner, names in (
                                   ("in that training", [name for name in trained if name not in labels]),
                                   ("in this run", [name for name in labels if name not in trained])) if names)
+            changed = dev_split.describe_reading(self._settings, record)
+            cause = f"The cause may be these flags: {changed}. " if changed else ""
             raise ValueError(f"The labels have changed: --output_dir={training.path} contains a training "
-                             f"with {len(trained)} labels, and this run has {len(labels)} ({which}). A "
-                             "training can continue only with the same labels. For the new labels, train in "
-                             "another --output_dir. To continue that training, pass its data and its "
-                             "--label_map.")
+                             f"with {len(trained)} labels, and this run has {len(labels)} ({which}). "
+                             f"{cause}A training can continue only with the same labels. For the new labels, "
+                             "train in another --output_dir. To continue that training, pass its data and "
+                             "its --label_map.")
 
     def _warn_of_earlier_training(self, train):
         """Warns if the files to evaluate contain examples of `Settings.earlier_training`. `train` is the
