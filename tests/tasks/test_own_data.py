@@ -280,6 +280,15 @@ def test_labels_that_are_probably_scores_are_noticed(labels, count, is_warned, c
     assert ("pass --task_type=regression" in caplog.text) == is_warned
 
 
+@pytest.mark.parametrize("scores, is_train, is_warned", [
+    ([0.0, 5.0], True, False), ([0.0, 5.5], True, True), ([-6.0, 1.0], True, True), ([9.0], False, False)])
+def test_scores_that_are_hard_to_reach_are_noticed_before_the_training(scores, is_train, is_warned, caplog):
+    rows = [labelled_rows.Row(1, ("text",), score) for score in scores]
+    row_examples.log_labels("train", labelled_rows.ExampleFile("a", rows, True),
+                            classification_target.Score(), is_train)
+    assert ("Scale them to a small range around 0" in caplog.text) == is_warned
+
+
 @pytest.mark.parametrize("counts, found", [
     ({"positive": 673, "negative": 670, "postive": 1}, {"postive": "positive"}),
     ({"positive": 19, "postive": 1}, {}), ({"class10": 100, "class1": 1}, {}), ({"good": 99, "goo": 0}, {}),

@@ -10,6 +10,7 @@ from bertlib.data.labelled_rows import parse_score
 from bertlib.runs import registry
 from bertlib.system import files
 
+_LARGE_SCORE = 5  # the largest score of STS-B, the published regression
 _MAX_LISTED = 30  # number of labels that the log lists
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue"})  # lower case; folding the case replaces ß by ss
 
@@ -205,7 +206,8 @@ def _usual_number(labels, count):
 
 def log_labels(name, file, target, warns):
     """Logs the number of examples in total and for each label. If `warns` is true, warns if labels look
-    misspelled, or if there are very many labels: then --label_column or --task_type is probably wrong.
+    misspelled, if scores are large, or if there are very many labels: then --label_column or --task_type is
+    probably wrong.
     """
     if not file.is_labelled:
         logging.info("%s: %d examples, without labels.", name, len(file.rows))
@@ -213,6 +215,10 @@ def log_labels(name, file, target, warns):
     if target.labels is None:
         scores = [row.label for row in file.rows]
         logging.info("%s: %d examples, scores from %g to %g.", name, len(scores), min(scores), max(scores))
+        if warns and max(map(abs, scores)) > _LARGE_SCORE:
+            logging.warning("%s: the outputs of a new model are near 0 and change slowly, so a usual "
+                            "training may not reach these scores. Scale them to a small range around 0, for "
+                            "example from -2 to 2.", name)
         return
     counts = {**dict.fromkeys(target.labels, 0), **count_labels(file.rows)}
     listed = [f"{label} {counts[label]}" for label in target.labels[:_MAX_LISTED]]
