@@ -38,14 +38,14 @@ PRECISIONS = {"fp32": tf.float32, "bf16": tf.bfloat16, "fp16": tf.float16}
 class BertModel:
     """The BERT encoder with its pooler, in the current graph.
 
+        model = modeling.BertModel(config=config, is_training=True, input_ids=input_ids,
+                                   input_mask=input_mask, token_type_ids=segment_ids)
+        logits = tf.matmul(model.get_pooled_output(), output_weights, transpose_b=True)
+
     Attributes:
       step_config: the `StepConfig` that the encoder follows. Without training, it recomputes nothing and
         keeps the padding.
       kernels: the kernels of the parts that compute in float32: embeddings, pooler and the head.
-
-        model = modeling.BertModel(config=config, is_training=True, input_ids=input_ids,
-                                   input_mask=input_mask, token_type_ids=segment_ids)
-        logits = tf.matmul(model.get_pooled_output(), output_weights, transpose_b=True)
     """
 
     def __init__(self, config, is_training, input_ids, input_mask=None, token_type_ids=None,

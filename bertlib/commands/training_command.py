@@ -31,10 +31,10 @@ class CommandFlags:
         for name in set(process) - set(common_flags.defined):  # the flags of absl
             if process[name].name == name and not name.startswith("help"):
                 self.values[name] = copy.deepcopy(process[name])
-        entries = registry.find_flags(command)
-        for entry in (*entries, *common_flags.COMMON):
+        own_flags = registry.find_flags(command)
+        for entry in (*own_flags, *common_flags.COMMON):
             entry.define_in(self.values)
-        self.names = [entry.name for entry in entries]
+        self.names = [entry.name for entry in own_flags]
 
     def parse(self, arguments):
         """Reads a command line and returns the values of its flags. Flags of absl are left out.

@@ -170,7 +170,7 @@ class Estimator:
                          first_step, max_steps)
             return
 
-        last_step = max_steps if max_steps is not None else first_step + steps if steps is not None else None
+        last_step = max_steps if steps is None else first_step + steps
         if last_step is not None:
             hooks.append(tf.train.StopAtStepHook(last_step=last_step))
         where = f"to step {last_step}" if last_step is not None else "until the input ends"

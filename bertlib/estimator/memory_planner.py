@@ -1,6 +1,7 @@
 """Predicts the memory of a training step, and the largest batch that fits, without running the step.
 
-This module only predicts. `step_config.choose` uses the predictions to choose the settings of a step.
+`step_config.choose` uses the predictions to choose the settings of a step. Exception: `fits_in_practice` runs
+a step.
 
 The graph is built with static shapes and rewritten as TensorFlow's runtime would rewrite it. Then
 TensorFlow's optimizer Grappler simulates the graph on a virtual GPU. The result is a timeline: the order and

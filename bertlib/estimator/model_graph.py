@@ -44,7 +44,7 @@ class Builder:
         self._num_passes = 0  # number of graphs that were built for predictions
         if any(size is not None for size in batch_sizes.values()):
             refuse_batch_size(self.params)
-        self.train_batch()
+        self.train_batch()  # raises an error for a batch that cannot be split
 
     def train_batch(self):
         """Returns the `Batch` of a training step; None if the Estimator has no train_batch_size.

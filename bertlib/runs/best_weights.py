@@ -296,7 +296,7 @@ class BestWeights:
 
     def _write_model_files(self):
         """Copies the files that describe the model and the training into best/."""
-        for name in (*file_names.NAMES, *file_names.MORE_NAMES):
+        for name in (*file_names.MODEL_FILES, *file_names.FILES_OF_SOME_FLAGS):
             source = os.path.join(self._output_dir, name)
             if files.exists(source):
                 files.write_bytes(os.path.join(self._path, name), files.read_bytes(source))

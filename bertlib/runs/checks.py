@@ -92,8 +92,8 @@ def refuse_other_kind(flag, directory, own):
 
 # Names of the files that each training writes into --output_dir, or removes from it, in addition to
 # checkpoints.
-_TRAINING_FILES = ("checkpoint", "graph.pbtxt", file_names.RECORD, *file_names.NAMES,
-                   *file_names.MORE_NAMES, metrics_history.FILE, *training_evaluations.FILES)
+_TRAINING_FILES = ("checkpoint", "graph.pbtxt", file_names.RECORD, *file_names.MODEL_FILES,
+                   *file_names.FILES_OF_SOME_FLAGS, metrics_history.FILE, *training_evaluations.FILES)
 
 
 def refuse_overwriting(settings, read, written):
@@ -123,7 +123,7 @@ def refuse_overwriting(settings, read, written):
                 # into it. This is not refused here, because `run_record` compares the old and new contents of
                 # these files.
                 own = reader in file_names.FILE_FLAGS and os.path.basename(name) in (
-                    *file_names.NAMES, file_names.TASK_MODULE)
+                    *file_names.MODEL_FILES, file_names.TASK_MODULE)
                 if reader is not None and not (flag == "output_dir" and own):
                     other = "" if source == name else f" (the same file as {source})"
                     raise ValueError(f"--{flag}={getattr(settings, flag)} would overwrite {name}{other}, "

@@ -12,7 +12,7 @@ BERT_CONFIG, VOCABULARY, SENTENCE_PIECES, LABELS = "bert_config.json", "vocab.tx
 CONFIGS = {"tensorflow": BERT_CONFIG, "hugging_face": "config.json"}
 # {flag of a vocabulary: name of its file in the output directory}.
 VOCABULARIES = {"vocab_file": VOCABULARY, "spm_model_file": SENTENCE_PIECES}
-NAMES = (BERT_CONFIG, VOCABULARY, SENTENCE_PIECES, tokenizer_files.TOKENIZER_CONFIG, LABELS)
+MODEL_FILES = (BERT_CONFIG, VOCABULARY, SENTENCE_PIECES, tokenizer_files.TOKENIZER_CONFIG, LABELS)
 # Name of the file that lists the development set of --dev_fraction.
 DEV_ROWS = "dev_rows.txt"
 # Name of the file in the output directory to which the file of --task_module is copied.
@@ -23,7 +23,7 @@ SKIPPED_LINES = "skipped_lines.csv"
 # writes the same content to this file again.
 FILE_FLAGS = ("bert_config_file", "vocab_file", "spm_model_file", "task_module")
 # Names of more files that a training writes, but only if certain flags are set. See `run_record.RunRecord`.
-MORE_NAMES = (DEV_ROWS, TASK_MODULE)
+FILES_OF_SOME_FLAGS = (DEV_ROWS, TASK_MODULE)
 RECORD, SWEEP_RECORD, REPRODUCTION = "run.json", "sweep.json", "reproduction.json"
 # Name of the file that describes the evaluated model in a --results_dir without run.json.
 EVALUATED = "evaluated_model.json"

@@ -2,7 +2,7 @@
 writes them. Also checks that the files of a trained model are those that its record describes.
 
 A training writes these files atomically before its first step (`run_record.RunRecord`). A file with one of
-these names (`file_names.NAMES`) is replaced only if a training wrote it.
+these names (`file_names.MODEL_FILES`) is replaced only if a training wrote it.
 """
 
 import functools
@@ -16,9 +16,9 @@ from bertlib.checkpoints.bert_config import BertConfig
 from bertlib.runs import record_comparison, tokenizer_files, vocabularies
 from bertlib.runs.file_names import (
     BERT_CONFIG,
+    FILES_OF_SOME_FLAGS,
     LABELS,
-    MORE_NAMES,
-    NAMES,
+    MODEL_FILES,
     SENTENCE_PIECES,
     VOCABULARIES,
     VOCABULARY,
@@ -101,8 +101,8 @@ def list_changed_files(directory, contents, recorded):
       ValueError: the directory contains a file that no training wrote. The training would replace this file,
         or later commands would use it as the model's vocabulary.
     """
-    existing = {name: files.read_bytes(os.path.join(directory, name)) for name in (*NAMES, *MORE_NAMES)
-                if files.exists(os.path.join(directory, name))}
+    paths = {name: os.path.join(directory, name) for name in (*MODEL_FILES, *FILES_OF_SOME_FLAGS)}
+    existing = {name: files.read_bytes(path) for name, path in paths.items() if files.exists(path)}
     replaceable = {name for name, value in hash_contents(existing).items() if recorded.get(name) == value}
     changed = [name for name, content in contents.items()
                if name not in existing or not _is_same_content(name, existing[name], content)]
@@ -120,7 +120,7 @@ def list_changed_files(directory, contents, recorded):
 def _is_same_content(name, before, after):
     """Returns whether two contents of a file have the same meaning, like two JSON texts that differ only in
     white space."""
-    if before == after or name in (VOCABULARY, SENTENCE_PIECES, LABELS, *MORE_NAMES):
+    if before == after or name in (VOCABULARY, SENTENCE_PIECES, LABELS, *FILES_OF_SOME_FLAGS):
         return before == after
     try:
         before, after = (json.loads(content.decode("utf-8-sig")) for content in (before, after))

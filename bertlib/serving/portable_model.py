@@ -66,7 +66,7 @@ def hash_directory(directory):
 
 def hash_files(directory):
     """Returns {name of a file: its fingerprint} for the files that describe the model and its tokenizer."""
-    names = (*file_names.NAMES, file_names.RECORD, DESCRIPTION)
+    names = (*file_names.MODEL_FILES, file_names.RECORD, DESCRIPTION)
     paths = {name: os.path.join(directory, name) for name in names}
     return {name: fingerprints.hash_file(path) for name, path in paths.items()
             if files.exists(path)}

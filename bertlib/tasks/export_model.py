@@ -25,7 +25,7 @@ from bertlib.tasks import answers, loaded_model, warmup
 DIRECTORY = "export"  # name of the default directory of the versions
 DEFAULT_SIGNATURE = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 # Names of the files in the model's directory that are copied into an export if they exist.
-_FILES = (*file_names.NAMES, file_names.RECORD)
+_FILES = (*file_names.MODEL_FILES, file_names.RECORD)
 # Names of the extra inputs that have one value for each token.
 _ALONG_TOKENS = ("word_mask",)
 

@@ -31,8 +31,9 @@ class TextTarget(Target):
       default_label: label for examples whose label is unknown.
       output: name of the head's prediction that is written to files.
       more_metrics: names of further metrics of an evaluation, see `known_metrics`.
-      metric_names: {name of a metric: its name in the log, which may contain labels}. The metrics are
-        those of `compare`. All are fractions. The first two are the official metrics of the user's own data.
+      metric_names: {name of a metric without "eval_": its name in the log, which may contain labels}. The
+        metrics are those of `compare`. All are fractions. The first two are the official metrics of the
+        user's own data.
       threshold: a label is predicted if its probability is at least this number; None if the labels exclude
         each other.
     """
