@@ -22,7 +22,7 @@ _TEMPORARY_PREFIX = ".new_model."  # the directories of unfinished models have n
 # For each format: patterns of existing files that a new model replaces. If such a file stayed in the
 # directory, a program could read it together with the new files or instead of them.
 _REPLACED_FILES = {
-    "tensorflow": (TENSORFLOW_WEIGHTS + ".*", *file_names.NAMES, *tokenizer_files.NAMES),
+    "tensorflow": (TENSORFLOW_WEIGHTS + ".*", *file_names.MODEL_FILES, *tokenizer_files.NAMES),
     "hugging_face": ("*.safetensors", "*.safetensors.index.json", file_names.CONFIGS["hugging_face"],
                      file_names.VOCABULARY, *tokenizer_files.NAMES),
 }
