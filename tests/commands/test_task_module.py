@@ -248,6 +248,13 @@ def test_a_task_of_a_module_excludes_task_name():
         task_module.find_task(Settings(values, ["task_module", "task_name"]))
 
 
+@pytest.mark.parametrize("name", ["ranking.py", "mean_pooling.py"])
+def test_keep_best_of_a_users_task_is_not_checked_before_the_training(name):
+    """The class may add metrics to those of its target."""
+    settings = Settings({"task_module": str(ROOT / "tests" / "data" / name)}, ["task_module"])
+    assert task_module.find_task(settings).known_metrics == ()
+
+
 def test_a_head_of_a_user(run_script, tiny_model, tmp_path):
     """The trained head is evaluated again, and only commands with this module can use it."""
     rows = "".join(f"{text},{label}\n" for text, label in [("the cat", "a"), ("a house", "b")] * 4)
