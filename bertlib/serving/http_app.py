@@ -277,7 +277,7 @@ def parse_inputs(text, predictor, max_texts):
         unknown_names = [name for name in item if name not in fields]
         if unknown_names:
             raise HTTPException(422, f"{which}unknown field {unknown_names[0]!r:.40}. The fields of this "
-                                f"model are {columns.join_names(fields)}.")
+                                f"model are {predictor.answers.describe_fields()}.")
         missing_names = [name for name in fields[:predictor.required] if name not in item]
         if missing_names:
             raise HTTPException(422, f"{which}the field {missing_names[0]} is missing.")

@@ -177,6 +177,11 @@ class Answers:
                  *([key] for key in self.word_keys), ["text"] if self.required == 1 else ()]
         return {name: field for columns in names for name, field in zip(columns, self.fields)}
 
+    def describe_fields(self):
+        """Returns the names of the texts of an input as text, such as "text_a (or: Message, text)"."""
+        others = [name for name in self._other_names if name not in self.fields]
+        return ", ".join(self.fields) + (f" (or: {', '.join(others)})" if others else "")
+
     def named_fields(self, fields):
         """Returns an input, {name of a field: value}, in which a name of `_other_names` is replaced by the
         name of the field, unless the input has several names of one field."""

@@ -257,5 +257,5 @@ def log_training(settings, task, num_train_steps, last_step):
         logging.info("--max_steps=%d: the training ends at step %d of %d. The learning rate still follows "
                      "the schedule of %d steps.",
                      settings.max_steps, last_step, num_train_steps, num_train_steps)
-    logging.info("This command shows the curves of the training: tensorboard --logdir %s",
+    logging.info("The package tensorboard shows the curves of the training: tensorboard --logdir %s",
                  shlex.quote(settings.output_dir))

@@ -75,7 +75,9 @@ def test_a_text_may_have_the_name_of_its_column_in_the_training(tiny_model, tmp_
         right = 200, predictor("a cat")
         for name in ("text_a", "Body", "text"):
             assert server.ask({name: "a cat"}) == right and predictor(**{name: "a cat"}) == right[1]
-        assert server.ask({"Body": "a cat", "text": "a dog"})[0] == server.ask({"body": "a cat"})[0] == 422
+        assert server.ask({"Body": "a cat", "text": "a dog"})[0] == 422
+        status, answer = server.ask({"body": "a cat"})
+        assert status == 422 and "text_a (or: Body, text)" in answer["detail"]
 
 
 def test_a_tagger(tiny_model, tmp_path):
