@@ -6,6 +6,7 @@ after the word.
 """
 
 import difflib
+import os
 import unicodedata
 
 # Two groups of invisible characters. "Cf" is Unicode's category of format characters, such as the soft
@@ -15,8 +16,10 @@ _INVISIBLE_CATEGORY = "Cf"
 _VARIATION_SELECTORS = range(0xFE00, 0xFE10)
 # A name may be a misspelling of another name if two conditions hold: the other name occurs at least
 # `_MISSPELLING_FACTOR` times as often, and the similarity of the two names is at least
-# `_MISSPELLING_SIMILARITY`. `difflib` computes the similarity.
+# `_MISSPELLING_SIMILARITY`. `difflib` computes the similarity. For names of at
+# least `_LEAST_LETTERS` letters that differ by one typing error, the factor is `_TYPING_ERROR_FACTOR`.
 _MISSPELLING_FACTOR, _MISSPELLING_SIMILARITY = 20, 0.85
+_TYPING_ERROR_FACTOR, _LEAST_LETTERS = 8, 6
 # The search for misspellings compares each name with many other names. With more than `_MAX_COMPARED` names,
 # it would take longer than a second, so nothing is compared.
 _MAX_COMPARED = 200
@@ -73,7 +76,22 @@ def find_misspellings(counts):
     misspellings = {}
     for name in words:
         frequent = [other for other in words if counts[other] >= _MISSPELLING_FACTOR * counts[name] > 0]
-        similar = difflib.get_close_matches(name, frequent, 1, _MISSPELLING_SIMILARITY)
+        similar = difflib.get_close_matches(name, frequent, 1, _MISSPELLING_SIMILARITY) or [
+            other for other in words if counts[other] >= _TYPING_ERROR_FACTOR * counts[name] > 0
+            and _has_typing_error(name, other)]
         if similar:
             misspellings[name] = similar[0]
     return misspellings
+
+
+def _has_typing_error(*names):
+    """Returns whether two names differ only within a word: by an added, missing or other letter, or by two
+    swapped letters. Names often differ on purpose in the first or last letter of a word, such as "typical"
+    and "atypical", or "trainer" and "trainee"."""
+    start = len(os.path.commonprefix(names))
+    ends = [name[start:] for name in names]
+    same = len(os.path.commonprefix([end[::-1] for end in ends]))
+    left, right = (end[:len(end) - same] for end in ends)
+    return (names[0][start - 1:start].isalpha() and ends[0][len(left):][:1].isalpha()
+            and min(map(len, names)) >= _LEAST_LETTERS
+            and (max(len(left), len(right)) == 1 or len(left) == 2 and left == right[::-1]))
