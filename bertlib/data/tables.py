@@ -41,6 +41,8 @@ _ZIP_MARK = b"PK\x03\x04"  # the first bytes of .zip, .xlsx and .ods files
 _EXCEL_SEPARATOR = re.compile(r"""(["']?)sep=(\\t|[^"'\r\n])\1\s*""", re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _SURROGATE = re.compile("[\ud800-\udfff]")
+# A number with a decimal comma as a value between semicolons.
+_DECIMAL_COMMA = re.compile(r"(?<![^;\n])[^\S\n]*[+-]?\d*,\d+([eE][+-]?\d+)?\s*(?=;|$)")
 # The delimiter is determined from the first row. A row may have several lines; at most `_MAX_LINES` of them
 # are searched.
 _MAX_LINES = 1000
@@ -502,7 +504,7 @@ class Table:
 
         If the format is csv and no delimiter is passed, the first row determines the delimiter. It is a
         semicolon if the row contains a semicolon but no comma, otherwise a comma. Semicolons and commas
-        inside of quotes are ignored.
+        inside of quotes are ignored, and so is the decimal comma of a value between semicolons, such as 3,5.
 
         Args:
           stream: binary stream, iterated by lines.
@@ -570,7 +572,7 @@ def _find_delimiter(lines):
             quotes += text.count('"')
             if text.strip() and quotes % 2 == 0:
                 break
-    unquoted = re.sub(r'"[^"]*("|$)', "", "".join(texts))
+    unquoted = _DECIMAL_COMMA.sub("", re.sub(r'"[^"]*("|$)', "", "".join(texts)))
     return ";" if ";" in unquoted and "," not in unquoted else ",", first
 
 

@@ -94,6 +94,13 @@ def test_scores_with_separators_are_one_problem(tmp_path):
     assert "Correct the problem of these lines, or check --delimiter, --encoding and" in skipping
 
 
+@pytest.mark.parametrize("row, delimiter", [
+    ("a;0,5", ";"), ("-1,5e3 ;x\r", ";"), ("0,5;,25;x", ";"), ("a; b,1", ","),
+    ("a, b;0,5", ","), ("3,5", ",")])
+def test_a_decimal_comma_in_the_first_row_separates_no_columns(row, delimiter):
+    assert tables.Table(io.BytesIO(f"{row}\n".encode()), "csv").delimiter == delimiter
+
+
 @pytest.mark.parametrize("scores, decimal, problem", [
     (["3,5", "-1,125", "2", "1,5E+03"], ",", None), (["1,234", "2,5"], ",", None),
     (["1,234", "2"], ".", ":2: the score has a decimal comma, or separators between thousands"),
