@@ -60,7 +60,15 @@ def test_plain_sentences_with_as_many_words_as_columns_are_refused(tmp_path):
     assert not sentence_files.read_sentences(path, needs_tags=False, width=4).is_tagged
 
 
+@pytest.mark.parametrize("lines", [["cat\tN,sg\tO", "old\tA,sg\tB-X"], [", N O", "cat N,sg O"]])
+def test_columns_may_contain_commas(lines, tmp_path):
+    file = sentence_files.read_sentences(write_file(tmp_path / "f.txt", "\n".join(lines) + "\n"))
+    assert file.sentences[0].words == [re.split(r"\s", line)[0] for line in lines]
+
+
 @pytest.mark.parametrize("text, columns, message", [
+    ("cat, O\nold, B-X\n", (), ": the file is a table .* are separated by ','"),
+    ('"cat"; O\n"old"; O\n', (), ": the file is a table .* are separated by ';'"),
     ("Satz Nr.;Wort\n1;ä\n".encode("cp1252"), (), ": the file is a table .* are separated by ';'"),
     ('Sentence #,Word,Tag\n1,Ana,B-PER\n,",",O\n', (), ": the file is a table .* are separated by ','"),
     ("", (), ": the file is blank;"), (" \n\t\r\n", (), ": the file is blank;"),

@@ -111,11 +111,16 @@ def parse_conll(stream, path, token_column, tag_column, bad_lines, needs_tags=Tr
 
 def _refuse_table(path, lines):
     """Raises a ValueError if the lines of a file are rows of CSV: each of the first five has the same number
-    of semicolons or commas outside of quotes."""
-    first = [re.sub('"[^"]*"', "", line) for line in itertools.islice(filter(str.strip, lines), 5)]
+    of semicolons or commas outside of quotes. Lines with the same number of columns between white space are
+    no CSV, such as "cat\tN,sg\tO", unless a delimiter is at the border of a column, such as "cat, O"."""
+    first = list(itertools.islice(filter(str.strip, lines), 5))
+    rows = [split_words(line) for line in first]
+    has_columns = len(set(map(len, rows))) == 1 and len(rows[0]) > 1
     for delimiter in ";,":
-        counts = {line.count(delimiter) for line in first}
-        if len(first) > 1 and len(counts) == 1 and counts != {0}:
+        counts = {re.sub('"[^"]*"', "", line).count(delimiter) for line in first}
+        is_conll = has_columns and all(value == delimiter or value.strip(delimiter) == value
+                                       for row in rows for value in row)
+        if len(first) > 1 and len(counts) == 1 and counts != {0} and not is_conll:
             raise ValueError(f"{path}: the file is a table whose columns are separated by {delimiter!r}. "
                              "Each line should have one word and its tag, separated by a space or a tab, "
                              "with a blank line after each sentence. To convert the table, see the section "
