@@ -221,8 +221,9 @@ class ExampleReader(columns.TextReader):
         """Finds the columns of the labels. Returns a list of their positions in a row, or of their names in
         JSON Lines. Returns None if the file has no labels."""
         if self.label is None:
-            self.label = place.find_usual(header_rows.LABELS, "labels",
-                                          "--label_column", needs_labels)
+            # A file that needs no labels often has other columns, such as a topic.
+            self.label = place.find_usual(header_rows.LABELS if needs_labels else header_rows.LABELS[:1],
+                                          "labels", "--label_column", needs_labels)
         if self.label is None or not needs_labels and place.has_none(self.label):
             return None
         places = [place.find(column, "--label_column") for column in self.label]

@@ -244,6 +244,12 @@ def test_a_column_that_no_row_of_json_has_is_one_error(text, expected, tmp_path)
         assert error_of(reader(text, skip_bad_lines=skips).read, path) == f"{path}:1: {expected}"
 
 
+def test_a_topic_in_a_file_without_labels_is_no_label(tmp_path):
+    path = write_file(tmp_path / "test.csv", "text,topic\na,sport\n")
+    assert not reader(["text"]).read(path, needs_labels=False, known_labels=["x", "y"]).is_labelled
+    assert reader(["text"]).read(path).rows[0].label == "sport"
+
+
 def test_rows_of_json_with_and_without_labels_are_not_taken_for_unlabelled(tmp_path):
     path = write_file(tmp_path / "test.jsonl", '{"text": "b", "label": "x"}\n{"text": "a"}\n')
     for label in (None, ["label"]):
