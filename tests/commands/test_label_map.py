@@ -73,6 +73,9 @@ def test_a_map_joins_labels_in_all_files_and_in_later_commands(run_script, tiny_
     run_script("run_classifier.py", **dict(flags, num_train_epochs=2)).assert_refused(
         "The labels have changed: --output_dir=out contains a training with 2 labels, and this run has 4 "
         "(only in this run: No, Yes).", "train in another --output_dir")
+    run_script("run_classifier.py", **dict(flags, class_weights=None), task_type="multilabel").assert_refused(
+        "--output_dir=out contains a training with --task_type=classification, and this run has "
+        "--task_type=multilabel. To continue that training, pass its --task_type.")
     write_file(tmp_path / "map.csv", "Yes,no\nNo,yes\n")
     changed = run_script("run_classifier.py", **dict(flags, num_train_epochs=2), label_map="map.csv",
                          label_file="labels.txt")

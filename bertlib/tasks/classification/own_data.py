@@ -144,11 +144,18 @@ class OwnData(classifier_data.DataProcessor):
         return labels
 
     def _refuse_other_labels(self, labels):
-        """Raises a ValueError if --output_dir contains a training with other labels. `labels` are those of
-        this run, a container."""
+        """Raises a ValueError if --output_dir contains a training with other labels or of another task type.
+        `labels` are those of this run, a container."""
         training = self._settings.output_directory
         record = training.newest and training.record
-        trained = record and record["task"] == classifier_data.OWN_DATA and record["labels"] or labels
+        if not record or record["task"] != classifier_data.OWN_DATA:
+            return
+        if record["task_type"] != self.task_type:
+            raise ValueError(f"--output_dir={training.path} contains a training with --task_type="
+                             f"{record['task_type']}, and this run has --task_type={self.task_type}. To "
+                             "continue that training, pass its --task_type. Otherwise, pass another "
+                             "--output_dir.")
+        trained = record["labels"] or labels
         if set(trained) != set(labels):
             which = "; ".join(f"only {owner}: {', '.join(names[:20])}{', …' * (len(names) > 20)}"
                               for owner, names in (
