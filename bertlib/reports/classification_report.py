@@ -15,7 +15,7 @@ _MAX_MATRIX, _MAX_CONFUSIONS = 30, 50
 # The names above the columns of a matrix are written horizontally, if they have at most this number of
 # characters in total. Otherwise they are written vertically.
 _MAX_HORIZONTAL = 60
-_CONFIDENCES = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)  # rows of the table of confidences
+_CONFIDENCES = (0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)  # rows of the table of confidences
 _DENSE_MATRIX = 12  # a matrix with more labels than this has narrow columns
 
 

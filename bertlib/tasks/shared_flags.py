@@ -62,7 +62,8 @@ def columns(heading, text_column=_TEXT_COLUMN, label_column=_LABEL_COLUMN):
         Text("delimiter", "auto",
              "Character between the columns of a .csv file: comma, semicolon, tab, pipe, or any other "
              "single character. auto: a semicolon if the first row contains semicolons and no commas "
-             "outside of quotes, otherwise a comma. The columns of a .tsv file are always separated by tabs.",
+             "outside of quotes and of numbers such as 3,5; otherwise a comma. The columns of a .tsv file "
+             "are always separated by tabs.",
              is_delimiter, _DELIMITERS),
         Text("encoding", "utf-8",
              "Encoding of the files: the name of an encoding of Python, such as cp1252, latin-1 or utf-16.",
@@ -335,8 +336,8 @@ OUTPUT_DELIMITER = Text("output_delimiter", "auto",
     "byte-order mark if the input does.", is_delimiter, _DELIMITERS)
 
 OUTPUT_DECIMAL = Choice("output_decimal", "auto", list(DECIMAL_SIGNS),
-    "Decimal sign of the numbers in CSV tables. auto: a comma if the scores of the input have decimal "
-    "commas, otherwise a point.")
+    "Decimal sign of the numbers in CSV tables. auto: a comma if run_classifier.py reads scores with "
+    "decimal commas, otherwise a point.")
 
 TABLES = section("Tables of predictions", SPEED, [
     Choice("predictions_format", "csv", list(prediction_files.FORMATS),

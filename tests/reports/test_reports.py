@@ -112,7 +112,7 @@ def test_a_classification(tmp_path):
     for least, share, accuracy in confidences[1:]:
         inside = [row.is_right for row in rows if max(row.probabilities.values()) >= float(least)]
         assert (share, accuracy) == pytest.approx((len(inside) / 300, np.mean(inside)))
-    assert [row[0] for row in confidences[1:]] == ["0.5", "0.7", "0.8", "0.9", "0.95", "0.99"]
+    assert [row[0] for row in confidences[1:]] == ["0", "0.5", "0.7", "0.8", "0.9", "0.95", "0.99"]
     assert ["train_data.fingerprint", "f00d"] in record and ["settings.seed", "12"] in record
     assert page.tags["svg"] == page.tags["polyline"] == 2 and not page.tags["circle"]
     wrong = sorted((row for row in rows if not row.is_right),
