@@ -131,6 +131,11 @@ WITHOUT = {
 
 # --- Other commands --------------------------------------------------------------------------------------
 
+# {command: the test file that shows the effects of its own flags, except those in _EFFECTS_ELSEWHERE}.
+_TESTS_OF_COMMANDS = {
+    "sweep": "commands/test_sweep.py", "compare_results": "commands/test_compare_results.py",
+    "download": "commands/test_download_command.py", "glue_submission": "commands/test_glue_tasks.py",
+    "reproduce": "commands/test_reproduce.py", "serve": "commands/test_serve.py"}
 # {command: its flags in both runs}. They run in a workspace with the directories model/, trained/ (a trained
 # classifier) and the file lines.txt.
 OTHER_COMMANDS = {
@@ -147,8 +152,7 @@ OTHER_COMMANDS = {
     "convert_checkpoint": {"input": "trained", "output": "converted"},
     "plan_memory": {"bert_config_file": "model/bert_config.json", "max_seq_length": 20, "batch_size": 2},
     # Without flags, these commands end with an error.
-    **{command: {} for command in ("sweep", "compare_results", "download", "glue_submission", "reproduce",
-                                   "serve")},
+    **{command: {} for command in _TESTS_OF_COMMANDS},
 }
 # {command: flags of a run that ends with an error}.
 _WRONG = {"predict": {"model_dir": None}, "export": {"model_dir": None},
@@ -217,18 +221,8 @@ _EFFECTS_ELSEWHERE = {
     "plan_memory": {"card": "estimator/test_memory_planner.py",
                     "gpu_memory_gb": "estimator/test_memory_planner.py",
                     "reserve_gb": "estimator/test_memory_planner.py"},
-    "sweep": {**dict.fromkeys(["sweep_dir", "grid", "jobs", "metric"], "commands/test_sweep.py"),
-              "samples": "reports/test_sweeps.py", "sample_seed": "reports/test_sweeps.py",
-              "keep_checkpoints": "conformance/test_flag_pairs.py"},
-    "compare_results": dict.fromkeys(["metric", "resamples", "seed", "setting", "output_format"],
-                                     "commands/test_compare_results.py"),
-    "download": dict.fromkeys(["model", "data", "list", "output_dir", "base_url"],
-                              "commands/test_download_command.py"),
-    "glue_submission": dict.fromkeys(["output_file", "partial"], "commands/test_glue_tasks.py"),
-    "reproduce": dict.fromkeys(["output_dir", "until", "anyway"], "commands/test_reproduce.py"),
-    "serve": dict.fromkeys(["model_dir", "task", "engine", "host", "port", "token", "max_texts", "max_queue",
-                            "request_timeout", "weights", "precision", "batch_wait_ms", "max_body_kb",
-                            "max_requests"], "commands/test_serve.py")}
+    "sweep": {"samples": "reports/test_sweeps.py", "sample_seed": "reports/test_sweeps.py",
+              "keep_checkpoints": "conformance/test_flag_pairs.py"}}
 
 
 # --- The table -------------------------------------------------------------------------------------------
@@ -250,6 +244,8 @@ def effect_of(command, flag):
     for table in (*own, training, ELSEWHERE, WITHOUT):
         if flag in table:
             return table[flag]
+    if command in _TESTS_OF_COMMANDS:
+        return _TESTS_OF_COMMANDS[command]
     return Effect("no/such", "message") if flag.endswith(_READ_PATHS) else None
 
 
