@@ -4,6 +4,7 @@ import collections
 import contextlib
 import json
 import pathlib
+import resource
 import time
 
 from absl import flags
@@ -100,6 +101,17 @@ def tensors_of(prefix):
     """Returns {name: array} of a checkpoint, or of the newest checkpoint in a directory."""
     reader = tf.train.load_checkpoint(str(prefix))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+@contextlib.contextmanager
+def largest_file(size):
+    """In the block, no file of this process can become larger than `size` bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def events_in(directory):

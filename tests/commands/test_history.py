@@ -1,13 +1,10 @@
 """metrics.jsonl, --max_steps and disk space, in whole runs of the commands."""
 
-import contextlib
 import re
-import resource
-import signal
 
+from helpers import largest_file
 import numpy as np
 import outputs
-import pytest
 
 from bertlib.checkpoints import metrics_history
 from bertlib.runs import model_files, record_format
@@ -66,28 +63,12 @@ def test_lines_that_are_damaged_or_too_late_are_removed(tmp_path):
     assert path.read_text() == ""
 
 
-def test_a_line_that_only_fits_in_part_is_removed(tmp_path, file_size_limit):
+def test_a_line_that_only_fits_in_part_is_removed(tmp_path):
     path, history = tmp_path / "metrics.jsonl", metrics_history.MetricsHistory(str(tmp_path))
     path.write_text('{"step": 1}\n')
-    with file_size_limit(path.stat().st_size + 9):
+    with largest_file(path.stat().st_size + 9):
         history.add_evaluation(2, "dev", {"a": 2})
     assert path.read_text() == '{"step": 1}\n'
-
-
-@pytest.fixture
-def file_size_limit():
-    """A function that returns a context manager. In its block, no file of this process can become larger."""
-    @contextlib.contextmanager
-    def limited(size):
-        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-        handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-        try:
-            yield
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-            signal.signal(signal.SIGXFSZ, handler)
-    return limited
 
 
 def test_a_history_that_cannot_be_written_is_warned_of_once(tmp_path, caplog):

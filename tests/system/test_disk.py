@@ -4,14 +4,12 @@ A link to /dev/full replaces a file on a full disk. In other tests, the process 
 files, as with `ulimit -f`.
 """
 
-import contextlib
 import errno
 import os
 import re
-import resource
 import threading
 
-from helpers import events_in
+from helpers import events_in, largest_file
 import numpy as np
 import pytest
 from small_models import counting_model, endless
@@ -25,16 +23,6 @@ from bertlib.system import files
 FULL = (r"could not be written: the disk is full: without this file, [\d.]+ .B are free\. "
         "Make room on the disk")
 TOO_LARGE = r"could not be written: it is larger than files may be here \(ulimit -f"
-
-
-@contextlib.contextmanager
-def largest_file(size):
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def write_records(path):
