@@ -4,8 +4,9 @@ import os
 import signal
 import time
 
-from outputs import contents, different_tensors, record, results
+from outputs import contents, different_tensors, losses, record, results
 import promises
+import pytest
 from rows import STEPS
 from runs import KILL_MOMENT, assert_same_run, assert_same_training, interrupt
 import scripts as commands
@@ -94,3 +95,4 @@ def test_replicas(row, workspaces):
     two = workspaces(row, trim_padding=False, num_replicas=2)
     assert different_tensors(one.output, two.output) == []
     assert results(one.output) == results(two.output)
+    assert losses(one.output) == pytest.approx(losses(two.output))  # the mean over the replicas
