@@ -1,6 +1,5 @@
 """`--open_ports`: which processes can reach the ports of replicas on one machine, and warnings about them."""
 
-import json
 import os
 import re
 import signal
@@ -9,39 +8,12 @@ import time
 
 import network_namespaces
 import pytest
-from scripts import ROOT
 import tensorflow.compat.v1 as tf
+from test_replicas import command, machine  # noqa: F401 (a fixture)
 
-COMMAND = """
-import os, sys
-sys.path.insert(0, {root!r})
-from absl import flags
-from bertlib.commands import common_flags, launch
-from bertlib.tasks import shared_flags
-from bertlib.system import replica_group
-
-flags.DEFINE_string("results_dir", None, "")
-flags.DEFINE_multi_integer("numbers", [1, 2], "")
-common_flags.define(shared_flags.REPLICAS)
-
-def main(_):
-    group = replica_group.current()
-    namespaces = group.all_gather(os.readlink("/proc/self/ns/net"))
-    print(len(set(namespaces)), namespaces[0] == os.environ["OUTSIDE"])
-
-if __name__ == "__main__":
-    launch.run(main, description="A command.")
-"""
-
-
-@pytest.fixture
-def command(tmp_path, monkeypatch):
-    """A command that prints in how many namespaces its replicas run, and whether one is that of this process.
-    """
-    monkeypatch.setenv("OUTSIDE", network_namespaces.namespace_of("self"))
-    path = tmp_path / "command.py"
-    path.write_text(COMMAND.format(root=str(ROOT)))
-    return path
+# Prints in how many namespaces the replicas run, and that of replica 0.
+NAMESPACES = ("namespaces = group.all_gather(os.readlink('/proc/self/ns/net'))\n"
+              "print(len(set(namespaces)), namespaces[0])")
 
 
 def warnings_in(log):
@@ -52,9 +24,9 @@ def warnings_in(log):
 
 
 @pytest.mark.slow(reason="two interpreters, which load TensorFlow")
-def test_a_run_that_needs_the_network_has_open_ports(command, run_script):
-    done = run_script(command, "--num_replicas=2", "--results_dir=gs://bucket/a")
-    assert (done.code, done.out) == (0, "1 True\n"), done
+def test_a_run_that_needs_the_network_has_open_ports(command, run_script):  # noqa: F811 (a fixture)
+    done = run_script(command, f"--act={NAMESPACES}", "--num_replicas=2", "--results_dir=gs://bucket/a")
+    assert (done.code, done.out) == (0, f"1 {network_namespaces.namespace_of('self')}\n"), done
     warning, = warnings_in(done.err)
     assert re.fullmatch(r"The ports of this run are open to other machines \(--results_dir=gs://bucket/a "
                         r"needs the network\)\. The gRPC servers of TensorFlow.*", warning)
@@ -62,10 +34,11 @@ def test_a_run_that_needs_the_network_has_open_ports(command, run_script):
 
 @pytest.mark.parametrize("flags, variables, said", [
     (["--results_dir=gs://bucket/a"], {}, "--results_dir=gs://bucket/a needs the network"),
-    ([], {"TF_CONFIG": json.dumps({"cluster": {"worker": ["a:1", "b:2"]},
-                                   "task": {"type": "worker", "index": 1}})}, "TF_CONFIG names other")])
-def test_closed_ports_that_cannot_be_are_refused(flags, variables, said, command, scripts, tmp_path):
-    done = scripts.run(command, "--num_replicas=2", "--open_ports=false", *flags, cwd=tmp_path, **variables)
+    ([], {"TF_CONFIG": machine(1, 9)}, "TF_CONFIG names other")])
+def test_closed_ports_that_cannot_be_are_refused(flags, variables, said, command, scripts,  # noqa: F811
+                                                 tmp_path):
+    done = scripts.run(command, f"--act={NAMESPACES}", "--num_replicas=2", "--open_ports=false", *flags,
+                       cwd=tmp_path, **variables)
     last = done.err.splitlines()[-1]
     assert done.code == 1 and last.startswith("command.py: error: --open_ports=false: ") and said in last
     assert done.out == ""
