@@ -13,7 +13,7 @@ import time
 from helpers import is_running, wait_until
 import model_directories
 import pytest
-from scripts import ROOT
+from scripts import ROOT, run_fresh
 import tiny
 
 COMMAND = """
@@ -110,6 +110,17 @@ def test_replicas_end_when_their_launcher_is_killed(command, scripts, tmp_path):
 
 
 # --- Several machines ------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow(reason="starts fresh interpreters")
+def test_two_machines(command, port, scripts, tmp_path):
+    act = "print(group.index, group.all_gather((group.index, group.local_index)))"
+    flags = [f"--act={act}", "--num_replicas=2"]
+    first = scripts.start(command, *flags, cwd=tmp_path, TF_CONFIG=machine(0, port))
+    second = run_fresh(command, *flags, cwd=tmp_path, TF_CONFIG=machine(1, port))
+    finished = [first.wait(), second]
+    assert [one.code for one in finished] == [0, 0], finished
+    assert finished[0].out == "0 [(0, 0), (1, 1), (2, 0), (3, 1)]\n"
 
 
 def test_a_port_that_is_taken_is_named(command, scripts, tmp_path):
