@@ -386,6 +386,9 @@ class TextFile:
         self._table = tables.Table(stream, input_format, reader.delimiter, reader.encoding)
         self.dialect, self.row_of = self._table.dialect, self._table.row_of
         self.place = self.text_places = None
+        # The rows of JSON Lines may have different names. So further usual names are used only if no row has
+        # the first ones.
+        self._usual_texts = header_rows.TEXTS if self._table.delimiter else header_rows.TEXTS[:1]
 
     def __iter__(self):
         """Yields a `TextRow` for each example as soon as the row has been read. Blank lines at the end are
@@ -417,7 +420,10 @@ class TextFile:
             yield from without_texts
             without_texts.clear()
             yield text_row
-        if without_texts:
+        if without_texts and self._usual_texts != header_rows.TEXTS:
+            self._usual_texts = header_rows.TEXTS
+            yield from self._objects((row.line, row.values) for row in without_texts)
+        elif without_texts:
             raise ColumnError(without_texts[0].line, without_texts[0].problem)
 
     def _lists(self, rows):
@@ -501,7 +507,7 @@ class TextFile:
         reader, place = self._reader, self.place
         if reader.other_names is None:
             if reader.text is None:
-                reader.text = place.find_usual(header_rows.TEXTS, "texts", "--text_column")
+                reader.text = place.find_usual(self._usual_texts, "texts", "--text_column")
             return reader.text
         if reader.text is not None and place.has_all(reader.text):
             return reader.text

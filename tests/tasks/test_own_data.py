@@ -244,6 +244,16 @@ def test_a_column_that_no_row_of_json_has_is_one_error(text, expected, tmp_path)
         assert error_of(reader(text, skip_bad_lines=skips).read, path) == f"{path}:1: {expected}"
 
 
+def test_further_usual_names_are_used_only_if_no_row_of_json_has_the_first_ones(tmp_path):
+    first, second = '{"comment": "c", "label": "x"}\n', '{"comment": "d", "text": "t", "label": "y"}\n'
+    path = write_file(tmp_path / "a.jsonl", first + second)
+    with pytest.raises(ValueError, match="a.jsonl:1: no column has a usual name for texts"):
+        reader().read(path)
+    assert [row.texts for row in reader(skip_bad_lines=True).read(path).rows] == [("t",)]
+    rows = reader().read(write_file(tmp_path / "a.jsonl", first + second.replace("text", "more"))).rows
+    assert [(row.line, row.texts) for row in rows] == [(1, ("c",)), (2, ("d",))]
+
+
 def test_a_topic_in_a_file_without_labels_is_no_label(tmp_path):
     path = write_file(tmp_path / "test.csv", "text,topic\na,sport\n")
     assert not reader(["text"]).read(path, needs_labels=False, known_labels=["x", "y"]).is_labelled
