@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from bertlib.checkpoints import checkpoint_files, hugging_face_cache
 from bertlib.reports import recorded_inputs
-from bertlib.runs import file_names, registry
+from bertlib.runs import file_names, record_comparison, registry
 from bertlib.runs.input_paths import absolute_paths
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import child_command, files, locks
@@ -85,10 +85,11 @@ def plan(directory, output_dir, until=None, overrides=()):
     _use_copies(flags, directory)
     _find_starting_weights(flags, record, new_flags)
     changed_files = _compare_inputs(record, flags, new_flags, notes)
-    replicas = record["settings"].get("num_replicas", 1)
+    settings = record_comparison.settings_of_first_session(record)
+    replicas = settings.get("num_replicas", 1)
     if replicas > 1 and "num_replicas" not in new_flags:
         flags["num_replicas"] = replicas
-    if record["settings"].get("gradient_accumulation_steps", flags.get("gradient_accumulation_steps")) == 0:
+    if settings.get("gradient_accumulation_steps", flags.get("gradient_accumulation_steps")) == 0:
         notes.append("--gradient_accumulation_steps=0: the number of micro-batches depends on the free "
                      "memory. A different number changes the last bits of the results.")
     if not is_whole:

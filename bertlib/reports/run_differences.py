@@ -8,7 +8,7 @@ import re
 import numpy as np
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, metrics_history
-from bertlib.runs import environment
+from bertlib.runs import environment, record_comparison
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files, fingerprints, terminal
 
@@ -68,7 +68,8 @@ def compare(original, repeated, last_step, results_dir=None, is_whole=True):
                 or any(entry["same"] is False for entry in results or ()))
     return {"same": same, "last_step": last_step, "reached_step": reached_step, "losses": losses,
             "weights": weights, "results": results, "data": data,
-            "settings": _compare_dicts(*(record["settings"] for record in records), only_common=True),
+            "settings": _compare_dicts(*map(record_comparison.settings_of_first_session, records),
+                                       only_common=True),
             "environment": _compare_dicts(*map(_describe_environment, records))}
 
 

@@ -179,6 +179,14 @@ def _differences_of_settings(stored, now):
     return changed
 
 
+def settings_of_first_session(record):
+    """Returns the settings with which a training began: those of its record, before all later changes."""
+    settings = dict(record["settings"])
+    for change in reversed(record["changes"]):
+        settings.update({name: values[0] for name, values in change["changed"].items() if name in settings})
+    return settings
+
+
 def _differences_of_data(stored, now):
     """Returns {name: [old value, new value]} of the starting weights and the training data in two records."""
     changed, records = {}, (stored, now)

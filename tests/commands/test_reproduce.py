@@ -109,6 +109,19 @@ def test_a_training_with_changed_settings_is_repeated_up_to_the_change(copy, tmp
         "The training continued after step 4 in another environment: cpu."]
 
 
+def test_the_first_steps_are_repeated_with_the_settings_before_the_changes(training, copy, tmp_path):
+    """After the last change, the record has the settings of the last steps."""
+    assert read_json(copy / "run.json")["settings"]["gradient_accumulation_steps"] is None
+    change(copy, lambda record: record.update(
+        settings={**record["settings"], "gradient_accumulation_steps": 0, "num_replicas": 3},
+        changes=[{"step": 2, "changed": {"num_replicas": [1, 2], "gradient_accumulation_steps": [None, 4]}},
+                 {"step": 4, "changed": {"num_replicas": [2, 3], "gradient_accumulation_steps": [4, 0]}}]))
+    plan = reproduction.plan(str(copy), str(tmp_path / "again"))
+    assert not [flag for flag in plan.flags if "num_replicas" in flag]
+    assert not [note for note in plan.notes if "--gradient_accumulation_steps=0" in note]
+    assert run_differences.compare(str(copy), str(training), 2, is_whole=False)["settings"] == {}
+
+
 def test_an_unfinished_training_is_repeated_without_its_evaluations(copy, tmp_path):
     again = str(tmp_path / "again")
     evaluations = dict(eval_every_steps=2, keep_best="eval_loss")
