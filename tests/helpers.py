@@ -126,13 +126,13 @@ def events_in(directory):
     return dict(found)
 
 
-def settings_of(**values):
-    """Returns the `Settings` of a command with the flags of a tagger and --task_name.
+def settings_of(command="run_ner", **values):
+    """Returns the `Settings` of a command with the flags of `command` and --task_name.
 
     `values` are the flags that are given.
     """
     task_name, = registry.find_flag("task_name", "run_classifier.py")
-    entries = {entry.name: entry for entry in (*registry.find_flags("run_ner"), task_name)}
+    entries = {entry.name: entry for entry in (*registry.find_flags(command), task_name)}
     defined = flags.FlagValues()
     for entry in entries.values():
         entry.define_in(defined)

@@ -77,7 +77,7 @@ class Flag:
       meaning: str, the help text.
       advanced: topic of the flag, one of those in `ADVANCED`, if only --helpfull lists it; otherwise None.
       is_recorded: whether run.json records the flag although its class is `SPEED`, because it changes the
-        rounding, or the evaluations. The flags of `INPUT`, `TASK` and `WEIGHTS` are always recorded.
+        rounding, the evaluations or the tables. Flags of `INPUT`, `TASK` and `WEIGHTS` are always recorded.
       rule: the `Rule` for values that are not None.
       values: the possible values, tuple of str; () for flags that are no choice.
       is_path: whether the value is a path of a file or directory, or several paths with commas between them.

@@ -147,6 +147,8 @@ def _create_table(settings, predictor, input_format, reader):
     `prediction_inputs.InputReader`."""
     if find_output_format(settings) == "jsonl":
         return AnswerLines()
+    if settings.output_decimal == "auto":
+        settings.output_decimal = predictor.answers.model.setting("output_decimal", "auto")
     # The first answer determines the columns of the table. In plain text, a later line may have more texts
     # than the first line. So the names of all columns are passed.
     fields = predictor.fields if input_format == "text" else ()

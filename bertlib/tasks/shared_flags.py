@@ -337,7 +337,8 @@ OUTPUT_DELIMITER = Text("output_delimiter", "auto",
 
 OUTPUT_DECIMAL = Choice("output_decimal", "auto", list(DECIMAL_SIGNS),
     "Decimal sign of the numbers in CSV tables. auto: a comma if run_classifier.py reads scores with "
-    "decimal commas, otherwise a point.")
+    "decimal commas, otherwise a point. predict.py, and run_classifier.py with your own files, take the sign "
+    "of the training.", is_recorded=True)
 
 TABLES = section("Tables of predictions", SPEED, [
     Choice("predictions_format", "csv", list(prediction_files.FORMATS),

@@ -96,6 +96,13 @@ def test_a_damaged_compressed_file_is_refused(predict):
     done.assert_refused("lines.tsv.gz is truncated")
 
 
+def test_a_table_has_the_decimal_sign_of_the_training(predict, tiny_model, tmp_path):
+    model = model_directories.write_classifier(tmp_path / "model", tiny_model, output_decimal="comma")
+    for flags, start in ({}, '"0,'), ({"output_decimal": "point"}, "0."):
+        predict("cat\n", model_dir=model, output_file="answers.csv", **flags)[0].assert_success()
+        assert f",{start}" in (tmp_path / "answers.csv").read_text().split("\n")[1]
+
+
 def test_a_line_with_another_field_is_a_bad_line_of_a_table(predict, tmp_path):
     lines = [{"text_a": "a cat"}, {"text_a": "a bird", "id": 3}, {"text_a": "a man"}]
     done, _ = predict("".join(json.dumps(line) + "\n" for line in lines), "lines.jsonl",

@@ -2,11 +2,11 @@
 
 import gzip
 
-from helpers import error_of, example_reader, write_file
+from helpers import error_of, example_reader, settings_of, write_file
 import pytest
 
 from bertlib.data import columns, labelled_rows, row_fields, text_keys
-from bertlib.tasks.classification import classification_target, row_examples
+from bertlib.tasks.classification import classification_target, own_data, row_examples
 
 
 def reader(text=None, label=None, header=None, task_type="classification", **more):
@@ -358,3 +358,14 @@ def test_a_file_of_labels_is_checked(content, expected, tmp_path):
     with pytest.raises(ValueError, match=expected):
         row_examples.read_labels(write_file(tmp_path / "labels.txt", content))
     assert row_examples.read_labels(write_file(tmp_path / "labels.txt", "b\na \n")) == ["b", "a"]
+
+
+def test_the_decimal_sign_of_the_training_is_that_of_its_scores(tmp_path):
+    for score, decimal in (("2,5", "comma"), ("2.5", "auto")):
+        path = write_file(tmp_path / "train.csv", f"text;label\na cat;{score}\na dog;1\n")
+        settings = settings_of("run_classifier", task_type="regression", train_file=str(path),
+                               do_train=True, output_dir=str(tmp_path / "out"))
+        data = own_data.OwnData(settings)
+        data.resolve("")
+        data.read()
+        assert settings.output_decimal == decimal
