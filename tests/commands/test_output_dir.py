@@ -255,7 +255,7 @@ def test_two_at_once_do_not_write_the_same_vocabulary(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"vocab\.txt already exists, and models may depend on the ids"):
         with monkeypatch.context() as patch:
             # Another process writes the file first.
-            patch.setattr(build_vocab.files, "make_directories",
+            patch.setattr(build_vocab.files, "make_parent",
                           lambda _: (tmp_path / "vocab.txt").write_text("x\n"))
             build_vocab.write_vocab(path, tiny.VOCABULARY)
     assert contents(tmp_path) == {"vocab.txt": b"x\n"}
