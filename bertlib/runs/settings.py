@@ -43,6 +43,8 @@ class Settings:
 
     def __getattr__(self, name):
         """Returns the value of a flag."""
+        if hasattr(type(self), name):  # a property that has raised an AttributeError; this call repeats it
+            return super().__getattribute__(name)
         values = vars(self).get("_values", {})
         if name not in values:
             raise AttributeError(f"{name}: the command has no flag of this name.")
@@ -52,7 +54,15 @@ class Settings:
         """Sets the value of a flag. Raises an AttributeError after `freeze`."""
         if self._is_frozen:
             raise AttributeError(f"{name}: the flags of this run are final, see `Settings.freeze`.")
+        if hasattr(type(self), name):  # raises an error for a property
+            super().__setattr__(name, value)
         self._values[name] = value
+
+    def __copy__(self):
+        """Returns an object whose flags can be changed without a change of these flags."""
+        other = object.__new__(type(self))
+        vars(other).update(vars(self), _values=dict(self._values))
+        return other
 
     def __contains__(self, name):
         """Returns whether the command has a flag of this name."""

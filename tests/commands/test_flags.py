@@ -1,6 +1,7 @@
 """The flags of the commands: --help and --helpfull, classes, refused values and the page of flags."""
 
 import ast
+import copy
 import json
 import re
 import subprocess
@@ -168,6 +169,17 @@ def test_no_flag_changes_after_freeze():
     with pytest.raises(AttributeError, match="output_dir"):
         settings.inherit({"output_dir": "here"})
     assert (settings.output_dir, settings.max_steps) == ("there", 3)
+
+
+def test_settings_behave_like_an_object_with_attributes():
+    settings = Settings({"output_dir": "here", "max_steps": 3})
+    other = copy.copy(settings)
+    other.max_steps = 4
+    assert (settings.max_steps, other.max_steps) == (3, 4)
+    with pytest.raises(AttributeError):
+        settings.output_directory = "there"
+    with pytest.raises(AttributeError, match="results_dir: the command has no flag of this name"):
+        _ = settings.results_directory
 
 
 def test_each_flag_that_changes_the_weights_is_used():
