@@ -63,7 +63,7 @@ def _evaluate(target, labels, answers):
     return values | target.details(labels, answers) if target.is_score else values
 
 
-def bag_of_words(settings, target, train, splits):
+def bag_of_words(settings, target, train, splits, is_again=False):
     """Trains a linear model of words on training examples, and returns its answers, {split: array}. If the
     model cannot be trained, the result is {}, and a line of the log says why.
 
@@ -72,9 +72,10 @@ def bag_of_words(settings, target, train, splits):
       target: see `classification_target`.
       train: list of `InputExample`; None if the run reads no training examples.
       splits: {split: list of `InputExample`}.
+      is_again: whether the model was computed earlier. Then its time has no limit.
     """
     seconds = time.process_time()
-    limit = 0 if settings.baseline == "true" else int(max(
+    limit = None if is_again or settings.baseline == "true" else int(max(
         _SHARE * seconds, min(_SHORT_SHARE * seconds, _SHORT_SECONDS)))
     if settings.baseline == "false":
         return {}
@@ -83,7 +84,7 @@ def bag_of_words(settings, target, train, splits):
         path = training and training.record and training.record["files"].get("train_file")
         problem = ("this run has no training examples. To read them without a training, pass --baseline=true "
                    f"and {f'--train_file={path}' if path else 'the flags of the training data'}.")
-    elif settings.baseline == "auto" and limit < _LEAST_SECONDS:
+    elif limit is not None and limit < _LEAST_SECONDS:
         problem = _TOO_LONG
     elif importlib.util.find_spec("sklearn") is None:
         problem = "scikit-learn is missing. Install it: pip install -r requirements-baseline.txt"
@@ -94,7 +95,7 @@ def bag_of_words(settings, target, train, splits):
                                  lambda row: fingerprints.hash_values(*row))
         texts, labels = zip(*rows)
         code, output, errors = _run({
-            "cpu_seconds": limit, "texts": texts, "labels": labels,
+            "cpu_seconds": limit or 0, "texts": texts, "labels": labels,
             "splits": {name: _texts(examples, is_pair) for name, examples in splits.items()}})
         if code == 0:
             return {name: np.array(answers) for name, answers in json.loads(output).items()}

@@ -51,6 +51,8 @@ def test_a_bag_of_words_answers_the_development_set(copy):
     found = read_json(copy.output / "eval_results.json")["baselines"]["bag_of_words"]
     shown = f"bag of words {found['eval_accuracy']:.3f}"
     assert 0 <= found["eval_accuracy"] <= 1 and shown in done.err
+    again = copy.train(do_predict=None)  # this short run would leave it out
+    assert again.code == 0 and shown in again.err, again.err
     alone = copy.train(baseline=True, do_train=None, do_predict=None)
     assert alone.code == 0 and shown in alone.err, alone.err
     without = copy.train(baseline=True, do_train=None, do_predict=None, train_file=None)

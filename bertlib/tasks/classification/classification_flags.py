@@ -36,7 +36,7 @@ _CLASSIFICATION = section("Task", TASK, [
     Choice("baseline", "auto", ["auto", "true", "false"],
            "Whether to compare the scores with those of a bag of words, which is a linear model of "
            "scikit-learn. auto: if it takes at most 2 % of the CPU time of the run, or 10 % and at most 4 "
-           "seconds in a short run."),
+           "seconds in a short run, or if the directory has it from an earlier evaluation."),
     INPUT,
     Integer("doc_stride", 0,
             "Split a text that is longer than --max_seq_length into windows. Each window starts this number "

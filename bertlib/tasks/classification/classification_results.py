@@ -1,5 +1,6 @@
 """Writes the results of run_classifier.py: predictions, metrics, tables and reports."""
 
+import contextlib
 import functools
 import itertools
 import os
@@ -37,9 +38,13 @@ class ClassificationResults:
         train = self.data.get("train")
         if train is None and self.settings.baseline == "true":
             train = self.task.read_baseline_examples()
+        earlier = {}
+        with contextlib.suppress(ValueError):  # a damaged file is replaced
+            earlier = self.settings.results_directory.read_results() or {}
         return baselines.bag_of_words(
             self.settings, self.target, train,
-            {split: self.data[split] for split in self.task.splits() if self.task.has_labels(split)})
+            {split: self.data[split] for split in self.task.splits() if self.task.has_labels(split)},
+            "bag_of_words" in (earlier.get("baselines") or ()))
 
     def write(self, split, predictions, metrics):
         """Writes the results of a split. For the arguments, see the result of `Classification.predict`."""
