@@ -246,13 +246,15 @@ def log_training(settings, task, num_train_steps, last_step):
         logging.info("The training has fewer than %d steps. For a few hundred examples, --train_batch_size=8 "
                      "--num_train_epochs=8 usually gives better scores.", _FEW_STEPS)
     rate, warmup_steps = settings.learning_rate, task.num_warmup_steps()
-    logging.info("The learning rate rises from 0 toward --learning_rate=%g in %s of warm-up.", rate,
-                 terminal.counted(warmup_steps, "step"))
+    if warmup_steps:
+        logging.info("The learning rate rises from 0 toward --learning_rate=%g in %s of warm-up.", rate,
+                     terminal.counted(warmup_steps, "step"))
     if settings.lr_schedule != "linear":
-        logging.info("After warm-up, it is %.4g and follows --lr_schedule=%s.", rate, settings.lr_schedule)
+        logging.info("After warm-up, the learning rate is %.4g and follows --lr_schedule=%s.", rate,
+                     settings.lr_schedule)
     elif warmup_steps < num_train_steps:
-        logging.info("After warm-up, it is %.4g and decays to 0, because --lr_schedule=linear counts from "
-                     "step 0.", rate * (1 - warmup_steps / num_train_steps))
+        logging.info("After warm-up, the learning rate is %.4g and decays to 0, because --lr_schedule=linear "
+                     "counts from step 0.", rate * (1 - warmup_steps / num_train_steps))
     if last_step < num_train_steps:
         logging.info("--max_steps=%d: the training ends at step %d of %d. The learning rate still follows "
                      "the schedule of %d steps.",

@@ -27,7 +27,7 @@ def test_a_run_that_stops_early_records_the_planned_steps(untrained):
     assert early.err.count("tensorboard --logdir output\n") == 1
     rate = next(row for row in outputs.history(output) if row["step"] == 3)["learning_rate"]
     assert " toward --learning_rate=0.0002 in 2 steps of warm-up.\n" in early.err
-    assert f" After warm-up, it is {rate:.4g} and decays to 0, because --lr_schedule=linear" in early.err
+    assert f" After warm-up, the learning rate is {rate:.4g} and decays to 0, because" in early.err
     assert "step 4/4  loss" in early.err and "step 5" not in early.err
     record = record_format.read_record(output)
     assert (record["planned_steps"], record["finished_step"]) == (8, 4)
