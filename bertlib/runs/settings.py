@@ -1,6 +1,7 @@
 """Stores the values of a command's flags, and completes them with defaults. The flags of absl stay unchanged.
 """
 
+from collections.abc import Callable
 import functools
 
 from absl import logging
@@ -22,6 +23,13 @@ class Settings:
         is stored like the value of a flag, because run.json contains it.
     """
 
+    _values: dict  # {name of a flag: its value}
+    _is_frozen: bool  # see `freeze`
+    _entries: dict
+    _given: set
+    _taken: set  # names of the flags whose values are from the record of a training
+    _find_training: Callable
+
     def __init__(self, values, given=(), entries=None):
         """Stores the values of flags.
 
@@ -30,7 +38,7 @@ class Settings:
           given: names of the flags that the command line contains.
           entries: {name of a flag: its `entries.Flag`}, the flags that this project defines.
         """
-        vars(self).update(  # `__setattr__` is for flags
+        vars(self).update(  # attributes that are set otherwise are flags, see `__setattr__`
             _values={**values, "mapped_labels": {}}, _is_frozen=False,
             _entries=dict(entries or {}), _given=set(given), _taken=set(),
             # All calls with the same path return the same object; see `reopen`.

@@ -37,7 +37,7 @@ def test_summaries_of_another_task_than_the_trained_one_have_their_own_folder(tr
     task = Classification(Settings({"do_train": False, "results_dir": str(tmp_path), "task_name": "MRPC",
                                     "predict_batch_size": 8}))
     task.processor, task.target, task._test_has_labels = get_processor("mrpc"), SingleLabel(["0", "1"]), True
-    task.settings.doc_stride, task.features = 0, {split: types.SimpleNamespace(label_ids=[1])}
+    task.settings.doc_stride, task.data = 0, {split: [types.SimpleNamespace(label="1")]}
     inference = types.SimpleNamespace(
         rows_of=lambda batches: [{"probabilities": np.float32([0.2, 0.8]), "loss": 0.2}],
         evaluate=lambda score, size, name: (score(None)[0], name))
