@@ -108,7 +108,7 @@ def create_record(settings, description):
     shaping = settings.entries(entries.INPUT, entries.TASK, entries.WEIGHTS)
     recorded = {entry.name: getattr(settings, entry.name) for entry in settings.entries()
                 if entry.is_recorded
-                or entry in shaping and entry.name not in record_format.AT_TOP and not entry.is_path}
+                or (entry in shaping and entry.name not in record_format.AT_TOP and not entry.is_path)}
     if "num_replicas" in recorded:
         group = replica_group.current()
         # The total number of replicas is recorded instead of the value of --num_replicas, because the flag

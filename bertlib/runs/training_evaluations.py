@@ -1,5 +1,6 @@
 """The evaluations during a training: checks their flags, reads their table, learning_curve.tsv, and decides
-from it whether the training stops early. `bertlib.tasks.evaluated_training` evaluates and writes the table.
+from it whether the training stops early. `bertlib.tasks.training_with_evaluations` evaluates and writes the
+table.
 
 Early stopping reads its state from this table. In the rows up to the newest checkpoint, it finds the best
 evaluation, and counts the evaluations after the best one. A training that continues from a checkpoint first

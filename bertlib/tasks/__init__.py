@@ -1,7 +1,7 @@
 """The tasks that BERT is trained for: what all of them share, and the driver that runs any task.
 
 - How does a run proceed? `driver`, with `task` (the steps of a task), `starting_weights`, `model_checks`,
-  `training_plan`, `estimator_setup`, `inference`, `evaluated_training` and `results`
+  `training_plan`, `estimator_setup`, `inference`, `training_with_evaluations` and `results`
 - What is a model? `target` (what it predicts), `head` (its graph), `head_labels` (the head in a checkpoint),
   `hub_encoder`
 - How is a trained model used? `answers`, `loaded_model`, `export_model`, `warmup`

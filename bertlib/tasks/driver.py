@@ -59,8 +59,9 @@ def _read(task):
 
 
 def _prepare(task, inputs):
-    """The model: checks its weights and the disk, compares the run with the record of an earlier training,
-    plans the memory, and builds the Estimator. Returns (the `run_record.RunRecord`, the `_Phases`)."""
+    """The model: checks its weights and the disk, makes the data of a sample, compares the run with the
+    record of an earlier training, plans the memory, and builds the Estimator. Returns (the
+    `run_record.RunRecord`, the `_Phases`)."""
     settings, group = task.settings, replica_group.current()
     # The weights, and the disk for the checkpoints.
     starting_checkpoint = starting_weights.find(task)
@@ -165,8 +166,8 @@ class _Phases:
         training_plan.log_training(settings, task, self._num_train_steps, self._last_step)
         self._write_features("train")
         if has_curve:
-            from bertlib.tasks import evaluated_training
-            evaluated_training.EvaluatedTraining(task, self._dev_scores).train(
+            from bertlib.tasks import training_with_evaluations
+            training_with_evaluations.TrainingWithEvaluations(task, self._dev_scores).train(
                 self._estimator, self._last_step, self._input_fn("train"))
         else:
             self._estimator.train_to(self._last_step, self._input_fn("train"))

@@ -19,7 +19,7 @@ from bertlib.runs import best_weights, training_evaluations
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.runs.settings import Settings
 from bertlib.system import files
-from bertlib.tasks import evaluated_training
+from bertlib.tasks import training_with_evaluations
 
 # Eight steps with checkpoints of the steps 0, 3, 6 and 8, and evaluations of the steps 3, 6 and 8.
 EVERY = dict(eval_every_steps=3, do_predict=False)
@@ -129,7 +129,7 @@ class _Simulation:
 
         newest = tf.train.latest_checkpoint(self.directory)
         step = int(newest.rpartition("-")[2]) if newest else None
-        curve = evaluated_training.EvaluatedTraining(types.SimpleNamespace(
+        curve = training_with_evaluations.TrainingWithEvaluations(types.SimpleNamespace(
             settings=settings(self.directory, eval_each_checkpoint=self.each, eval_every_steps=self.every,
                               keep_best=self.metric, early_stopping_evals=self.patience),
             title="title", shown={"m": "M"}, full_score=1.0), evaluate)

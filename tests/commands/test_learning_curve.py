@@ -10,7 +10,7 @@ from rows import ROWS
 from runs import EACH_CHECKPOINT
 from test_best_model import settings
 
-from bertlib.tasks import evaluated_training
+from bertlib.tasks import training_with_evaluations
 
 
 def test_the_curve_holds_the_metrics_of_each_checkpoint(workspaces):
@@ -38,7 +38,7 @@ def curve_of(directory, shown, *results):
     for result in results:
         given = settings(directory, eval_each_checkpoint=True, eval_every_steps=None, keep_best=None)
         task = types.SimpleNamespace(settings=given, title="title", shown=shown, full_score=1.0)
-        curve = evaluated_training.EvaluatedTraining(task, lambda _, result=result: result)
+        curve = training_with_evaluations.TrainingWithEvaluations(task, lambda _, result=result: result)
         curve.evaluate_checkpoint(result["global_step"])
     return (directory / "learning_curve.tsv").read_text()
 

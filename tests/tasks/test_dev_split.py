@@ -131,7 +131,8 @@ def test_stored_rows_are_found_in_a_file_that_was_shuffled_and_got_more_rows(who
     assert sorted([*found.train.rows, *found.dev.rows, *found.unused]) == changed.rows
     labels = [row.label for row in whole.rows]
     corrected = whole._replace(rows=[row._replace(label=chance.choice(labels)) for row in whole.rows])
-    assert lines(dev_split.find_rows(corrected, stored, "dev_rows.txt").dev) == lines(dev)
+    for changed in ("", "--encoding=a"):  # a spreadsheet program may write another encoding
+        assert lines(dev_split.find_rows(corrected, stored, "dev_rows.txt", changed).dev) == lines(dev)
     assert not keys(found.train) & keys(found.dev)
     assert set(map(dev_split.text_key_of_row, found.unused)) <= keys(dev)
     lost = chance.choice(dev.rows)
@@ -193,6 +194,13 @@ def test_files_without_digests_of_texts_are_read_and_need_unchanged_labels():
     corrected = file._replace(rows=[ROWS[0]._replace(label="y"), *ROWS[1:]])
     with pytest.raises(ValueError, match="lacks 1 of the 1 rows .* texts or labels were changed"):
         dev_split.find_rows(corrected, stored, "dev_rows.txt")
+
+
+def test_labels_that_flags_have_changed_are_no_corrected_labels():
+    file = labelled_rows.ExampleFile("train.csv", ROWS, True)
+    changed = file._replace(rows=[ROWS[0]._replace(label="y"), *ROWS[1:]])
+    with pytest.raises(ValueError, match="flags, which change rows or labels: --label_map=a"):
+        dev_split.find_rows(changed, dev_split.format_dev_rows(file), "dev_rows.txt", "--label_map=a", True)
 
 
 # --- Texts of an earlier training ------------------------------------------------------------------------

@@ -26,9 +26,9 @@ from bertlib.tasks.classification.row_examples import (
 )
 from bertlib.tasks.split_data import row_digest
 
-# The settings that change the rows or the labels of a file when it is read.
-_READING = ("mapped_labels", "task_type", "text_column", "label_column", "label_separator", "header",
-            "delimiter", "encoding", "skip_bad_lines")
+# The settings that change the labels of a file when it is read, and those that change its rows or labels.
+_LABELS = ("mapped_labels", "task_type", "label_column", "label_separator")
+_READING = (*_LABELS, "text_column", "header", "delimiter", "encoding", "skip_bad_lines")
 
 
 class DevSplit(NamedTuple):
@@ -181,16 +181,17 @@ def split_training_file(settings, file):
     """
     earlier, record = _find_training_with_split(settings)
     if record:
-        return split_by_dev_rows(file, earlier.path, record["dev_rows"], describe_reading(settings, record))
+        return split_by_dev_rows(file, earlier.path, record["dev_rows"], describe_reading(settings, record),
+                                 bool(describe_reading(settings, record, _LABELS)))
     parts = draw_split(file, settings.dev_fraction)
     content = format_dev_rows(parts.dev)
     return parts, DevRows(content, {"rows": len(parts.dev.rows), "of": len(file.rows),
                                     "fingerprint": fingerprints.hash_texts([content])})
 
 
-def describe_reading(settings, record):
-    """Returns the flags of `_READING` that differ from the record of a training, as text; "" for none."""
-    return recorded_flags.describe_changes(settings, record, _READING).replace(
+def describe_reading(settings, record, names=_READING):
+    """Returns the flags of `names` that differ from the record of a training, as text; "" for none."""
+    return recorded_flags.describe_changes(settings, record, names).replace(
         "--mapped_labels", "--label_map")
 
 
@@ -212,7 +213,7 @@ def format_dev_rows(file):
             f"evaluations use these rows.\nline\tdigest\ttexts\n{''.join(lines)}")
 
 
-def split_by_dev_rows(file, directory, recorded, changed=""):
+def split_by_dev_rows(file, directory, recorded, changed="", reads_other_labels=False):
     """Splits a training file into two sets: the development set that dev_rows.txt lists, and the training set
     with the remaining rows.
 
@@ -221,6 +222,7 @@ def split_by_dev_rows(file, directory, recorded, changed=""):
       directory: path of the output directory with dev_rows.txt.
       recorded: see `DevRows`.
       changed: the flags of `_READING` that differ from the training, as text.
+      reads_other_labels: whether flags of `_LABELS` differ. Otherwise, other labels are corrected labels.
 
     Returns:
       (a `DevSplit`, the `DevRows`). If a row was added to the training file later and has the same texts as a
@@ -235,7 +237,7 @@ def split_by_dev_rows(file, directory, recorded, changed=""):
         raise ValueError(f"{path} is missing, or was changed after the training wrote it: the file lists the "
                          "rows on which the model was not trained. Restore the file from a copy, or evaluate "
                          "on a --dev_file.")
-    parts = find_rows(file, content, path, changed)
+    parts = find_rows(file, content, path, changed, reads_other_labels)
     if len(file.rows) > recorded["of"]:
         logging.warning("%s has %d rows, but it had only %d rows when the training in %s started. The added "
                         "rows are not used for evaluation. If the training is continued, it trains on the "
@@ -271,13 +273,13 @@ def find_trained(directory, record, path, keys):
     return shared_keys
 
 
-def find_rows(file, content, path, changed=""):
+def find_rows(file, content, path, changed="", reads_other_labels=False):
     """Returns the `DevSplit` of a training file according to the content of dev_rows.txt, whose path is
-    `path`. For `changed` and the errors, see `split_by_dev_rows`."""
+    `path`. For the other arguments and the errors, see `split_by_dev_rows`."""
     lost, taken = [line.split("\t") for line in content.splitlines()[2:]], set()
     number = len(lost)
     # If labels were corrected, the texts find the rows. Older files have no digests of texts.
-    for column, digest_of in ((1, row_digest), (2, _text_digest))[:1 if changed else 2]:
+    for column, digest_of in ((1, row_digest), (2, _text_digest))[:1 if reads_other_labels else 2]:
         wanted = collections.defaultdict(list)
         for stored in lost:
             wanted[stored[column] if column < len(stored) else None].append(stored)

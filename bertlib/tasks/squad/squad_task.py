@@ -55,7 +55,7 @@ class QuestionAnswering(task.Task):
         settings = self.settings
         self.resolve_run(f"squad-v{self._version}")
         needs = {"train_file": settings.do_train, "predict_file": settings.do_predict or settings.do_eval}
-        sampled = settings.train_file is settings.predict_file is None
+        sampled = settings.train_file is None and settings.predict_file is None
         for name, part in (("train_file", "train"), ("predict_file", "dev")):
             if needs[name] and getattr(settings, name) is None:
                 if not sampled:

@@ -73,8 +73,8 @@ class Tagging(task.Task):
             self.files[split] = file._replace(sentences=self.data[split])
         tagged_files = [file for file in self.files.values() if file.is_tagged]
         if tagged_files:
-            self.scheme, why = conll_files.detect_scheme(tagged_files[0]), (
-                f"fits most of {tagged_files[0].path}")
+            self.scheme = conll_files.detect_scheme(tagged_files[0])
+            why = f"fits most of {tagged_files[0].path}"
         else:
             self.scheme, why = self._recorded("tag_scheme") or tag_schemes.SCHEMES[0], None
         for file in tagged_files:

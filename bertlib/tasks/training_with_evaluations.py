@@ -20,7 +20,7 @@ from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files, replica_group
 
 
-class EvaluatedTraining:
+class TrainingWithEvaluations:
     """A training with evaluations. Writes learning_curve.tsv and learning_curve.svg, adds the metrics to
     metrics.jsonl, and keeps the best weights. With early stopping, also ends the training early.
 
