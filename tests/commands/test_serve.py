@@ -163,7 +163,7 @@ def test_a_token_from_a_file(classifier_dir, tmp_path):
 @pytest.mark.slow(reason="a process of its own, which loads TensorFlow")
 def test_wrong_requests_leave_nothing_open(classifier_dir, tmp_path):
     def ask(number):
-        return server.ask([{"text_a": number}, [], {"text": "a"}, {}][number % 4])[0]
+        return server.ask([{"text_a": number}, [], {"texts": "a"}, {}][number % 4])[0]
 
     with serve(tmp_path, classifier_dir) as server, concurrent.futures.ThreadPoolExecutor(8) as pool:
         assert set(pool.map(ask, range(200))) == {422}

@@ -1,5 +1,7 @@
 """The pages of the server in a real browser: a person fills in the form, clicks, and sees the answer."""
 
+import copy
+
 import browser as browsers
 from http_clients import Held, running
 from model_directories import write_classifier
@@ -98,6 +100,8 @@ class Fixed(Held):
         self.task, self.value = task, value
         self.fields = ("question", "context") if task == "questions" else ("text",)
         self.required = len(self.fields)
+        self.answers = copy.copy(classifier.answers)
+        self.answers.named_fields = lambda fields: fields
         self.prepare = lambda **question: ([{"input_ids": [1]}], question)
         self.compute = lambda windows: windows
         self.answer_of = lambda outputs, details: self.value
