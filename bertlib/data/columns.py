@@ -284,13 +284,13 @@ class ColumnIndex(NamedTuple):
 
     def _hint(self):
         if self.delimiter == "," and ";" in "".join(self.names or ()):
-            return " (a name contains a semicolon: if semicolons separate the columns, pass " \
-                   "--delimiter=semicolon)"
+            return (" (a name contains a semicolon: if semicolons separate the columns, pass "
+                    "--delimiter=semicolon)")
         if self.is_json or self.width > 1:
             return ""
-        return " (only one column was found: are the columns of a .csv file separated by commas or " \
-               "semicolons, and those of a .tsv file by tabs? If another character separates the columns " \
-               "of a .csv file, pass it with --delimiter)"
+        return (" (only one column was found: are the columns of a .csv file separated by commas or "
+                "semicolons, and those of a .tsv file by tabs? If another character separates the columns "
+                "of a .csv file, pass it with --delimiter)")
 
 
 # --- Rows ------------------------------------------------------------------------------------------------

@@ -147,15 +147,14 @@ def _create_table(settings, predictor, input_format, reader):
     `prediction_inputs.InputReader`."""
     if find_output_format(settings) == "jsonl":
         return AnswerLines()
-    if settings.output_decimal == "auto":
-        settings.output_decimal = predictor.answers.model.setting("output_decimal", "auto")
     # The first answer determines the columns of the table. In plain text, a later line may have more texts
     # than the first line. So the names of all columns are passed.
     fields = predictor.fields if input_format == "text" else ()
     labels = predictor.answers.columns_of_answers() if fields else ()
+    trained_sign = tables.DECIMAL_SIGNS[predictor.answers.model.setting("output_decimal", "auto")]
     return AnswerTable(fields, settings.skip_bad_lines, settings.csv_safe,
                        predictor.label_separator, labels,
-                       lambda: reader.dialect.of_output(settings))
+                       lambda: reader.dialect._replace(decimal=trained_sign or ".").of_output(settings))
 
 
 def _broadcast(replicas, chunks):

@@ -78,11 +78,10 @@ class OwnData(classifier_data.DataProcessor):
             split_data.fingerprint_examples(split_data.draw_examples(
                 settings, "train", self.get_train_examples(None), split_data.row_digest))
             == record["train_data"]))
-        trained = self._record["settings"].get("output_decimal") if self._record else "auto"
-        if settings.do_train and self.dialects["train"].decimal == ",":
-            trained = "comma"
-        if settings.output_decimal == "auto" and trained not in (None, "auto"):
-            settings.set_default("output_decimal", trained, "as in the training")
+        recorded = self._record and self._record["settings"].get("output_decimal")
+        sign = "comma" if settings.do_train and self.dialects["train"].decimal == "," else recorded
+        if settings.output_decimal == "auto" and sign not in (None, "auto"):
+            settings.set_default("output_decimal", sign, "as in the training")
         if settings.do_train and reader.unused:
             logging.warning("--label_map=%s: no file of this run contains the labels %s. Compare their "
                             "spelling with the labels in the files.", settings.label_map,
