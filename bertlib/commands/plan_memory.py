@@ -280,7 +280,8 @@ def list_steps(settings, lengths):
     modes = modeling.RECOMPUTE if settings.recompute == "all" else [settings.recompute]
     if settings.phase == "prediction":
         modes = ["none"]  # without gradients, nothing is recomputed
-    return [StepConfig.from_flags(settings, max_seq_length=length, recompute=mode)
+    step_config = StepConfig.from_flags(settings)
+    return [dataclasses.replace(step_config, max_seq_length=length, recompute=mode)
             for length in lengths for mode in modes]
 
 

@@ -25,6 +25,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.estimator.step_config import GB, divisors, gb
 from bertlib.graph import tensorflow_internals
+from bertlib.system import replica_group
 
 # Bytes of a card's nominal memory that TensorFlow's allocator cannot use. The driver and the CUDA context use
 # one part of them, and another part is reserved for CUDA's libraries. `gpu_cards.CARDS` contains a more exact
@@ -403,21 +404,38 @@ def advice(alternatives, memory_need, usable_bytes):
 # --- The usable memory -----------------------------------------------------------------------------------
 
 
-def usable_memory():
-    """Returns the memory that a step may use: memory of the smallest GPU, or RAM if there is no GPU.
+def usable_memory(limit_gb=None):
+    """Returns the memory that a step may use: memory of the smallest GPU, or RAM if there is no GPU. A step
+    is expected to fit if its simulated peak is at most this memory.
 
-    A step is expected to fit if its simulated peak is at most this memory.
+    With replicas, all replicas have to call this function, and the smallest number of all replicas is
+    returned. So all of them choose the same settings.
+
+    Args:
+      limit_gb: the memory in GB that a step may use instead, from --memory_limit_gb; None for all memory.
 
     Returns:
-      (number of bytes, description such as "free RAM minus 0.50 GB for workspaces and fragmentation").
+      (number of bytes, description such as "7.50 GB: free RAM minus 0.50 GB for workspaces and
+      fragmentation").
     """
-    with tf.Graph().as_default(), tf.Session() as session:
-        limits = [device.memory_limit_bytes for device in session.list_devices()
-                  if device.device_type == "GPU"]
-    if limits:
-        limit = min(limits)
-        return limit / ALLOCATOR_MARGIN, f"{gb(limit)} of GPU memory minus the margin for fragmentation"
-    return available_ram() - WORKSPACE, f"free RAM minus {gb(WORKSPACE)} for workspaces and fragmentation"
+    group, gpus = replica_group.current(), tf.config.list_physical_devices("GPU")
+    if limit_gb is not None:
+        usable, source = limit_gb * GB, "--memory_limit_gb"
+    elif gpus:
+        with tf.Graph().as_default(), tf.Session() as session:
+            usable = min(device.memory_limit_bytes for device in session.list_devices()
+                         if device.device_type == "GPU")
+        source = f"{gb(usable)} of GPU memory"
+    else:
+        usable = available_ram() - WORKSPACE
+        source = f"free RAM minus {gb(WORKSPACE)} for workspaces and fragmentation"
+        if group:
+            usable, source = usable / group.local_count, f"{source}, for each of {group.local_count} replicas"
+    if gpus:
+        usable, source = usable / ALLOCATOR_MARGIN, f"{source} minus the margin for fragmentation"
+    if group and limit_gb is None:
+        usable = min(group.all_gather(usable))
+    return usable, f"{gb(usable)}: {source}"
 
 
 def available_ram():

@@ -91,11 +91,10 @@ class StepConfig:
     freeze_embeddings: bool = False
 
     @classmethod
-    def from_flags(cls, settings, **overrides):
-        """Returns a `StepConfig` with the values of the flags that have the name of an attribute. The values
-        in `overrides` replace them."""
-        names = [field.name for field in dataclasses.fields(cls)]
-        return cls(**{**{name: getattr(settings, name) for name in names if name in settings}, **overrides})
+    def from_flags(cls, settings):
+        """Returns a `StepConfig` with the values of the flags that have the name of an attribute."""
+        names = [field.name for field in dataclasses.fields(cls) if field.name in settings]
+        return cls(**{name: getattr(settings, name) for name in names})
 
     @property
     def loss_scaling(self):

@@ -119,10 +119,9 @@ class Predictor:
           the answer; see `Predictor` for its keys.
 
         Raises:
-          ValueError: a text is empty or is not a str; a second text was given, although the model takes one
-            text; no second text was given, although the model needs two texts; there is not enough memory; or
-            the model computed NaN.
-          TypeError: there are more or fewer texts than the task takes, or a name is unknown.
+          ValueError: a text is missing, is empty or is not a str; a second text was given, although the model
+            takes one text; there is not enough memory; or the model computed NaN.
+          TypeError: there are more texts than the task takes, a text was given twice, or a name is unknown.
 
         Examples:
           >>> from bertlib import serving
@@ -207,8 +206,9 @@ class Predictor:
           ValueError: see `__call__`.
           TypeError: see `__call__`.
         """
-        windows = self.answers.windows(*texts, **self.answers.named_fields(fields))
-        self._unknown_tokens.add(*texts, *fields.values())
+        texts = self.answers.texts_in_order(texts, fields)
+        windows = self.answers.windows(*texts)
+        self._unknown_tokens.add(*texts)
         return windows
 
     def answer(self, prepared: list[tuple[list, Any]]) -> list[dict[str, Any]]:

@@ -114,7 +114,7 @@ class Answers:
         """Converts the texts of an input.
 
         Args:
-          *values: the values of the fields.
+          *values: the texts, see `texts_in_order`.
 
         Returns:
           (rows, details). `rows` contains the inputs of the model for each window, {name: list of int}.
@@ -188,6 +188,25 @@ class Answers:
         named = {name if name in self.fields else self._other_names.get(name, name): value
                  for name, value in fields.items()}
         return named if len(named) == len(fields) else fields
+
+    def texts_in_order(self, texts, fields):
+        """Returns the texts of an input as a list, in the order of `self.fields`.
+
+        Args:
+          texts: the first texts of the input, in this order.
+          fields: {name: text}, the other texts by name.
+
+        Raises:
+          TypeError: there are too many texts, a text was given twice, or a name is unknown.
+        """
+        names, fields = self.fields, self.named_fields(fields)
+        values = {**dict(zip(names, texts)), **fields}
+        if len(values) != len(texts) + len(fields) or not set(values) <= set(names):
+            raise TypeError(f"the texts of an input are {self.describe_fields()}. Pass each text once, in "
+                            "this order or by name.")
+        last = max([self.required, *(place for place, name in enumerate(names, 1)
+                                     if values.get(name) is not None)])
+        return [values.get(name) for name in names[:last]]
 
     def complete_tags(self, tags):
         """Returns the tags in an answer, from the tags that the model has predicted for the words of a text.
@@ -264,8 +283,10 @@ def text(name, value):
     """Returns a text of an input.
 
     Raises:
-      ValueError: the value is no text, or is empty.
+      ValueError: the value is no text, is empty, or is missing (None).
     """
+    if value is None:
+        raise ValueError(f"{name} is missing.")
     if not isinstance(value, str):
         raise ValueError(f"{name} is {value!r:.80}, but it must be a text.")
     if is_blank(value):

@@ -15,7 +15,6 @@ from bertlib.estimator import input_functions
 from bertlib.runs import checks, record_content, run_record, training_evaluations
 from bertlib.system import files, replica_group
 from bertlib.tasks import estimator_setup, model_checks, split_data, starting_weights, training_plan
-from bertlib.tasks import head as task_head
 from bertlib.tasks.inference import Inference
 
 
@@ -80,7 +79,7 @@ def _prepare(task, inputs):
     if group:
         record_content.check_replicas_agree(group, settings, record.data)
     # The Estimator.
-    trainable = _create_trainable(task, starting_checkpoint, num_train_steps)
+    trainable = training_plan.create_trainable(task, starting_checkpoint, num_train_steps)
     step_config = training_plan.resolve_step_config(settings, trainable, task.trims_padding(is_training=True))
     estimator = estimator_setup.create_estimator(settings, trainable, step_config, last_step)
     return record, _Phases(task, trainable.head, estimator, starting_checkpoint, num_train_steps, last_step)
@@ -105,24 +104,6 @@ def _execute(task, record, phases):
         if is_first:
             record.warn_of_old_weights()
         task.finish()
-
-
-def _create_trainable(task, starting_checkpoint, num_train_steps):
-    """Returns the `training_plan.TrainableModel` of a task.
-
-    Args:
-      task: see `run`.
-      starting_checkpoint: see `starting_weights.find`.
-      num_train_steps: number of steps of the learning rate's schedule.
-    """
-    warmup_steps = task.num_warmup_steps()
-
-    def build_model_fn(head):
-        return task_head.model_fn_builder(
-            head, task.config, starting_checkpoint, task.settings.learning_rate, num_train_steps,
-            warmup_steps, build_encoder=task.encoder_module and task.encoder_module.build)
-
-    return training_plan.TrainableModel(task.config, task.head_for_training(), task.fields, build_model_fn)
 
 
 def _description(task, inputs):

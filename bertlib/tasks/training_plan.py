@@ -13,12 +13,10 @@ from bertlib.data import input_pipeline
 from bertlib.estimator import memory_planner, run_config
 from bertlib.estimator.estimator_spec import ModeKeys
 from bertlib.estimator.step_config import (
-    GB,
     RECOMPUTE,
     StepConfig,
     divisors,
     flags_for_less_memory,
-    gb,
     resolve,
 )
 from bertlib.graph import kernel_choice
@@ -102,6 +100,24 @@ def _count_numbers(shapes):
     return sum(math.prod(shape) for shape in shapes.values())
 
 
+def create_trainable(task, starting_checkpoint, num_train_steps):
+    """Returns the `TrainableModel` of a task.
+
+    Args:
+      task: a `bertlib.tasks.task.Task`.
+      starting_checkpoint: see `starting_weights.find`.
+      num_train_steps: number of steps of the learning rate's schedule.
+    """
+    warmup_steps = task.num_warmup_steps()
+
+    def build_model_fn(head):
+        return task_head.model_fn_builder(
+            head, task.config, starting_checkpoint, task.settings.learning_rate, num_train_steps,
+            warmup_steps, build_encoder=task.encoder_module and task.encoder_module.build)
+
+    return TrainableModel(task.config, task.head_for_training(), task.fields, build_model_fn)
+
+
 # --- Resolving -------------------------------------------------------------------------------------------
 
 
@@ -109,8 +125,8 @@ def _requested_step(settings, trainable, trims_padding):
     """Returns the `StepConfig` that the flags request, the argument `requested` of `step_config.resolve`. For
     the arguments, see `resolve_step_config`."""
     group = replica_group.current()
-    return StepConfig.from_flags(
-        settings, num_replicas=group.count if group else 1, trim_padding=trims_padding,
+    return dataclasses.replace(
+        StepConfig.from_flags(settings), num_replicas=group.count if group else 1, trim_padding=trims_padding,
         remove_padding=trims_padding and trainable.head.padding_is_removable and not settings.use_xla,
         compile_kernels=_compiles_kernels(settings, trainable.bert_config))
 
@@ -148,7 +164,7 @@ def resolve_step_config(settings, trainable, trims_padding):
                           compile_kernels=requested.compile_kernels)
     if requested.use_xla and not tf.config.list_physical_devices("GPU"):
         logging.warning("--use_xla=true without a GPU: on a CPU, a training without this flag is faster.")
-    usable, source = _usable_memory(settings)
+    usable, source = memory_planner.usable_memory(settings.memory_limit_gb)
     if requested.recompute == "auto" or requested.gradient_accumulation_steps == 0:
         logging.info("Simulating which batches fit into %s.", source)
     resolved = resolve(requested, (usable, source), trainable.memory_need, trainable.upper_bound,
@@ -182,30 +198,6 @@ def _measure_step(settings, trainable, step_config):
     return step_config
 
 
-def _usable_memory(settings):
-    """Returns two values: the number of bytes that a training step may use, and a text that describes this
-    memory in messages.
-
-    With replicas, all replicas have to call this function, and the smallest number of all replicas is
-    returned.
-    """
-    if settings.memory_limit_gb is not None:
-        usable, source = settings.memory_limit_gb * GB, "--memory_limit_gb"
-        if tf.config.list_physical_devices("GPU"):
-            usable /= memory_planner.ALLOCATOR_MARGIN
-            source += " minus the margin for fragmentation"
-        return usable, f"{gb(usable)}: {source}"
-    usable, source = memory_planner.usable_memory()
-    group = replica_group.current()
-    if group:
-        if not tf.config.list_physical_devices("GPU"):
-            usable, source = usable / group.local_count, f"{source}, for each of {group.local_count} replicas"
-        # All replicas must choose the same configuration. So each replica plans with the smallest memory that
-        # any replica has.
-        usable = min(group.all_gather(usable))
-    return usable, f"{gb(usable)}: {source}"
-
-
 def advise_on_memory(settings, trainable, step_config):
     """Returns an error message for a run that is out of memory. The message says which flags to change."""
     # With replicas, no step is simulated: the simulation takes minutes, and the other replicas would wait.
@@ -222,7 +214,7 @@ def advise_on_memory(settings, trainable, step_config):
         changes.append({"max_seq_length": step_config.max_seq_length // 2})
     alternatives = {" ".join(f"--{name}={value}" for name, value in change.items())
                     or "no change": dataclasses.replace(step_config, **change) for change in changes}
-    usable, source = _usable_memory(settings)
+    usable, source = memory_planner.usable_memory(settings.memory_limit_gb)
     return f"out of memory ({source}).\n" + memory_planner.advice(alternatives, trainable.memory_need, usable)
 
 

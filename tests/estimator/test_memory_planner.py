@@ -226,13 +226,14 @@ def gpu_of_10_gb(monkeypatch):
 
 def test_a_step_on_a_gpu_leaves_room_for_fragmentation(gpu_of_10_gb):
     usable, source = memory_planner.usable_memory()
-    assert usable == 10 * GB / 1.07 and source == "10.00 GB of GPU memory minus the margin for fragmentation"
+    assert usable == 10 * GB / 1.07
+    assert source == "9.35 GB: 10.00 GB of GPU memory minus the margin for fragmentation"
 
 
 def test_a_step_on_a_cpu_may_use_the_free_memory_but_half_a_gigabyte(monkeypatch):
     monkeypatch.setattr(memory_planner, "available_ram", lambda: 8 * GB)
     assert memory_planner.usable_memory() == (
-        7.5 * GB, "free RAM minus 0.50 GB for workspaces and fragmentation")
+        7.5 * GB, "7.50 GB: free RAM minus 0.50 GB for workspaces and fragmentation")
 
 
 def test_a_limit_of_the_address_space_limits_the_free_memory(monkeypatch):

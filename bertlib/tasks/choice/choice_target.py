@@ -50,18 +50,8 @@ class ChosenEnding(answers.Answers):
         super().__init__(model)
         self.fields = choice_data.column_names(model.setting("num_choices"))
 
-    def windows(self, *texts, **by_name):
-        names = self.fields[:len(texts)]
-        if len(texts) > len(self.fields) or set(names) & set(by_name) or set(by_name) - set(self.fields):
-            raise TypeError(f"the texts of a question are {', '.join(self.fields)}. Pass each text once, in "
-                            "this order or by name.")
-        values = {**dict(zip(names, texts)), **by_name}
-        filled_fields = [name for name in self.fields if values.get(name) is not None]
-        if filled_fields != list(self.fields[:len(filled_fields)]) or len(filled_fields) < self.required:
-            field = next(name for name in self.fields if name not in filled_fields)
-            raise ValueError(f"{field} is missing: a question needs sent1, sent2 and at least "
-                             f"{choice_data.MIN_CHOICES} endings.")
-        sent1, sent2, *endings = (answers.text(name, values[name]) for name in filled_fields)
+    def windows(self, *texts):
+        sent1, sent2, *endings = map(answers.text, self.fields, texts)
         sequences, longest = choice_data.make_sequences(sent1, sent2, endings, self.model.max_seq_length,
                                                         self.limited_tokenizer)
         self.count_truncated(longest)

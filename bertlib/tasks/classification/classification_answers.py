@@ -23,23 +23,19 @@ class Texts(answers.Answers):
           num_texts: number of texts of an input, 1 or 2. None if an input may have one or two texts.
         """
         super().__init__(model)
-        self._num_texts = num_texts
         self._doc_stride = model.setting("doc_stride")
         if num_texts:
             self.fields, self.required = self.fields[:num_texts], num_texts
 
     def windows(self, text_a, text_b=None):
-        if self._num_texts == 2 and text_b is None:
-            raise ValueError("text_b is missing: the model was trained on pairs of texts. Pass two texts.")
-        if self._num_texts == 1 and text_b is not None:
-            raise ValueError("text_b: the model was trained on single texts. Leave text_b out.")
+        if text_b is not None or self.required == 2:
+            text_b = answers.text("text_b", text_b)
         if text_b is not None and self.model.bert_config.type_vocab_size < 2:
             raise ValueError("text_b: the model cannot distinguish the second text from the first, because "
                              "its type_vocab_size is 1. Leave text_b out.")
         windows, num_tokens = text_windows.make_windows(
-            answers.text("text_a", text_a), text_b if text_b is None else answers.text("text_b", text_b),
-            self.model.max_seq_length, self.model.tokenizer if self._doc_stride else self.limited_tokenizer,
-            self._doc_stride)
+            answers.text("text_a", text_a), text_b, self.model.max_seq_length,
+            self.model.tokenizer if self._doc_stride else self.limited_tokenizer, self._doc_stride)
         if not self._doc_stride:
             self.count_truncated(num_tokens)
         return [text_windows.make_sequences(*window, self.model.tokenizer)
