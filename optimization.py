@@ -101,8 +101,8 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
     gradient_factor = clipping_factor(gradient_norm, step_config.clip_norm) / mean_divisor
 
     def apply():
-        return chosen_optimizer.apply_scaled_gradients(zip(gradients, variables), gradient_factor,
-                                                       rate_factors=factors)
+        return chosen_optimizer.apply_gradients(zip(gradients, variables), factor=gradient_factor,
+                                                rate_factors=factors)
 
     update = loss_scale.apply_if_finite(gradient_norm, apply) if loss_scale else apply()
     with tf.control_dependencies([update]):
@@ -557,7 +557,7 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
     # Names of the slots. The slot "m" of the variable "w" is the variable "w/m".
     SLOTS = ()
 
-    def __init__(self, learning_rate, weight_decay_rate=0.0, exclude_from_weight_decay=None, name=None):
+    def __init__(self, learning_rate, weight_decay_rate, exclude_from_weight_decay, name):
         """Creates the optimizer.
 
         Args:
@@ -565,9 +565,9 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
           weight_decay_rate: λ.
           exclude_from_weight_decay: list of regular expressions, or None. A variable is not decayed if one of
             them matches a part of its name.
-          name: name of the ops; None for the name of the class.
+          name: name of the ops.
         """
-        super().__init__(False, name or type(self).__name__)
+        super().__init__(False, name)
         self.learning_rate = learning_rate
         self.weight_decay_rate = weight_decay_rate
         self.exclude_from_weight_decay = exclude_from_weight_decay
@@ -577,21 +577,17 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
         """Returns {name of a slot: its shape}, for a variable with the given shape."""
         return dict.fromkeys(cls.SLOTS, shape)
 
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-        """Returns an op that updates the variables. As in the published code, the op does not change the
-        global step."""
-        return self.apply_scaled_gradients(grads_and_vars, factor=None, name=name)
-
-    def apply_scaled_gradients(self, grads_and_vars, factor, name=None, rate_factors=None):
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None, factor=None, rate_factors=None):
         """Returns an op that updates the variables with factor · gradient.
 
         Args:
           grads_and_vars: (gradient, variable) pairs; pairs with None are skipped. A gradient may be a
             variable. This variable is not read before the update of the previous pair has ended.
+          global_step: ignored. As in the published code, the op does not change the global step.
+          name: name of the returned op.
           factor: scalar tensor, such as a clipping factor; None for 1. Each gradient is multiplied by the
             factor directly before the update of its variable, so that no second copy of all gradients is
             needed.
-          name: name of the returned op.
           rate_factors: {name of a variable: factor of its learning rate}. Other variables have the factor 1.
         """
         self._prepare()
@@ -660,24 +656,7 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
         return match.group(1) if match else param_name
 
 
-class _MomentsOptimizer(_WeightDecayOptimizer):
-    """Base class of the optimizers with Adam's moments m and v, which are their slots."""
-
-    def __init__(self, learning_rate, weight_decay_rate=0.0, beta_1=0.9, beta_2=0.999, epsilon=1e-6,
-                 exclude_from_weight_decay=None, name=None):
-        """Creates the optimizer. The arguments are those of `AdamWeightDecayOptimizer`."""
-        super().__init__(learning_rate, weight_decay_rate, exclude_from_weight_decay, name)
-        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
-
-    def _apply_adam(self, gradient, variable, slots, powers, rate):
-        """Applies Adam's fused kernel to a variable. `powers` are β₁ᵗ and β₂ᵗ. If they are 0, the bias is not
-        corrected."""
-        return _run_kernel("ApplyAdam", variable, dict(
-            m=_handle(slots[0]), v=_handle(slots[1]), beta1_power=powers[0], beta2_power=powers[1], lr=rate,
-            beta1=self.beta_1, beta2=self.beta_2, epsilon=self.epsilon, grad=gradient))
-
-
-class AdamWeightDecayOptimizer(_MomentsOptimizer):
+class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
     """Implements Adam with decoupled weight decay. By default, the bias of m and v is not corrected.
 
     The decay is that of Loshchilov and Hutter 2017, arXiv:1711.05101.
@@ -716,12 +695,13 @@ class AdamWeightDecayOptimizer(_MomentsOptimizer):
             towards 0.
           compile_kernels: whether to use the op that is compiled for this machine's CPU.
         """
-        super().__init__(learning_rate, weight_decay_rate, beta_1, beta_2, epsilon, exclude_from_weight_decay,
-                         name)
+        super().__init__(learning_rate, weight_decay_rate, exclude_from_weight_decay, name)
+        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
         self.bias_correction = bias_correction
         self.compile_kernels = compile_kernels
 
     def _prepare(self):
+        # The powers β₁ᵗ and β₂ᵗ. If they are 0, the bias is not corrected.
         self._powers = _powers(self.beta_1, self.beta_2) if self.bias_correction else (0.0, 0.0)
 
     def _update(self, gradient, variable, factor, rate):
@@ -742,10 +722,14 @@ class AdamWeightDecayOptimizer(_MomentsOptimizer):
             beta_1=self.beta_1, beta_2=self.beta_2, epsilon=self.epsilon)
 
     def _apply(self, gradient, variable, slots, rate, name):
-        return self._apply_adam(gradient, variable, slots, self._powers, rate)
+        m, v = map(_handle, slots)
+        power_1, power_2 = self._powers
+        return _run_kernel("ApplyAdam", variable, dict(
+            m=m, v=v, beta1_power=power_1, beta2_power=power_2, lr=rate, beta1=self.beta_1, beta2=self.beta_2,
+            epsilon=self.epsilon, grad=gradient))
 
 
-class LambOptimizer(_MomentsOptimizer):
+class LambOptimizer(AdamWeightDecayOptimizer):
     """Implements LAMB. For each variable, it computes a direction u from Adam and the weight decay, and
     scales u to a step whose norm is η times the norm of the variable.
 
@@ -761,22 +745,23 @@ class LambOptimizer(_MomentsOptimizer):
     """
 
     SLOTS = ("lamb_m", "lamb_v")
+    _update = _WeightDecayOptimizer._update  # the op in C++ computes AdamW
 
     def _prepare(self):
-        self._powers = _powers(self.beta_1, self.beta_2)
+        super()._prepare()
+        self._corrections = [1.0 - power for power in _powers(self.beta_1, self.beta_2)]
 
     def _decay(self, variable, name, rate):
         return []  # no separate op: `_apply` decays the variable in the update itself
 
     def _apply(self, gradient, variable, slots, rate, name):
         m, v = slots
-        power_1, power_2 = self._powers
+        correction_m, correction_v = self._corrections
         # With a rate of 0, Adam's kernel updates m and v in place and does not change w.
-        moments = self._apply_adam(gradient, variable, slots, (0.0, 0.0), 0.0)
-        with tf.control_dependencies([moments]):
+        with tf.control_dependencies([super()._apply(gradient, variable, slots, 0.0, name)]):
             weights = variable.read_value()
-            deviation = tf.sqrt(v.read_value() / (1.0 - power_2)) + self.epsilon
-            update = m.read_value() / (1.0 - power_1) / deviation
+            deviation = tf.sqrt(v.read_value() / correction_v) + self.epsilon
+            update = m.read_value() / correction_m / deviation
             # The first `if` adds the weight decay, and the second `if` applies the trust ratio. A variable
             # that is excluded from weight decay gets neither of the two.
             if self._do_use_weight_decay(name):
