@@ -24,7 +24,7 @@ from bertlib.checkpoints.bert_config import (  # noqa: F401  public names of thi
     variable_shapes,
 )
 from bertlib.estimator.step_config import RECOMPUTE, StepConfig
-from bertlib.graph import kernel_choice, randomness, recompute_grad
+from bertlib.graph import kernel_choice, randomness
 from bertlib.graph.formulas import LAYER_NORM_EPSILON  # noqa: F401  a public name
 from bertlib.graph.packing import Packing
 
@@ -423,6 +423,7 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
 
     attend = functools.partial(_attend, dropout_prob=attention_probs_dropout_prob, kernels=kernels)
     if recompute:
+        from bertlib.graph import recompute_grad
         attend = recompute_grad.recompute_grad(attend)
     mask = [] if attention_mask is None else [attention_mask]
     context = attend(query, key, value, *mask)                                          # [B, N, F, H]
@@ -562,6 +563,7 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
     for first, end in zip(firsts, [*firsts[1:], num_hidden_layers]):
         segment = functools.partial(_layers, encoder, first, end)
         if step_config.recompute == "layers" and first >= step_config.freeze_layers:
+            from bertlib.graph import recompute_grad
             segment = recompute_grad.recompute_grad(segment)
         outputs += segment(outputs[-1], *mask)                                          # each [R, W]
 

@@ -10,7 +10,7 @@ import os
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
-from bertlib.graph import collectives, graph_keys, inference_kernels, tensorflow_internals
+from bertlib.graph import collectives, graph_keys, tensorflow_internals
 from bertlib.system import files
 
 
@@ -179,6 +179,7 @@ def load_read_weights(session, checkpoint, variables, outputs):
       variables: list of global variables.
       outputs: tensors and ops, in any nested structure.
     """
+    from bertlib.graph import inference_kernels
     reads = inference_kernels.find_weight_reads(getattr(output, "op", output)
                                                 for output in tf.nest.flatten(outputs))
     unread_names = {variable.op.name for variable in tf.trainable_variables()} - set(reads)

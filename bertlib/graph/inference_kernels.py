@@ -95,7 +95,7 @@ class InferenceKernels:
     def attention(self, query, key, value, score_bias, mask, keep_probability):
         """See `training_kernels.TrainingKernels.attention`. The mask and its probability are ignored."""
         scores = products.matmul(query, key, transpose_b=True)
-        if one_dnn.would_crash(scores.dtype):
+        if products.would_crash(scores.dtype):
             scores = tf.cast(scores, tf.float32)
         scores *= 1.0 / math.sqrt(query.shape.as_list()[-1])
         if score_bias is not None:

@@ -8,11 +8,10 @@ products.
 """
 
 import functools
-import os
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.graph import native, tensorflow_internals
+from bertlib.graph import native, products, tensorflow_internals
 
 _LAYER_NORM, _FUSED_PRODUCT = "_MklLayerNorm", "_MklNativeFusedMatMul"
 _CONVOLUTIONS = _CONVOLUTION, _BIASED_CONVOLUTION, _CONVOLUTION_GRADIENT = (
@@ -44,25 +43,9 @@ def cpu_supports(dtype):
     use these instructions."""
     if dtype not in _INSTRUCTIONS:
         return True
-    if not _environment_allows(_LIMITS[dtype]):
+    if not products.one_dnn_may_use(_LIMITS[dtype]):
         return False
     return not _INSTRUCTIONS[dtype].isdisjoint(" ".join(native.cpuinfo()).split())
-
-
-def would_crash(dtype):
-    """Returns whether a matrix product or softmax in a dtype would crash the process.
-
-    TensorFlow uses oneDNN for bfloat16 if the CPU has the instructions. If an environment variable forbids
-    oneDNN to use these instructions, the process crashes.
-    """
-    return dtype == tf.bfloat16 and not _environment_allows(("AVX512", "AVX10"))
-
-
-def _environment_allows(words):
-    """Returns whether the environment variable ONEDNN_MAX_CPU_ISA allows the instructions that `words` name.
-    They are allowed if the variable is unset, sets no limit, or contains one of the words."""
-    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "")).upper()
-    return limit in ("", "ALL", "DEFAULT") or any(word in limit for word in words)
 
 
 def _has_op(op_type, dtype):

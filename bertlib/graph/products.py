@@ -3,14 +3,14 @@
 The products are computed in the dtype of the activations, unless oneDNN would crash for this dtype.
 """
 
-import tensorflow.compat.v1 as tf
+import os
 
-from bertlib.graph import one_dnn
+import tensorflow.compat.v1 as tf
 
 
 def matmul(a, b, transpose_a=False, transpose_b=False):
     """Returns the product of two matrices, or of two batches of matrices. The result has their dtype."""
-    if one_dnn.would_crash(a.dtype):
+    if would_crash(a.dtype):
         a, b, dtype = tf.cast(a, tf.float32), tf.cast(b, tf.float32), a.dtype
         return tf.cast(tf.matmul(a, b, transpose_a, transpose_b), dtype)
     return tf.matmul(a, b, transpose_a, transpose_b)
@@ -41,3 +41,19 @@ def bias_gradient(output_gradient):
     # the matrix product computes its sums in float32.
     ones = tf.ones([1, tf.shape(output_gradient)[0]], output_gradient.dtype)
     return tf.cast(matmul(ones, output_gradient)[0], tf.float32)
+
+
+def would_crash(dtype):
+    """Returns whether a matrix product or softmax in a dtype would crash the process.
+
+    TensorFlow uses oneDNN for bfloat16 if the CPU has the instructions. If an environment variable forbids
+    oneDNN to use these instructions, the process crashes.
+    """
+    return dtype == tf.bfloat16 and not one_dnn_may_use(("AVX512", "AVX10"))
+
+
+def one_dnn_may_use(words):
+    """Returns whether the environment variable ONEDNN_MAX_CPU_ISA allows the instructions that `words` name.
+    They are allowed if the variable is unset, sets no limit, or contains one of the words."""
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "")).upper()
+    return limit in ("", "ALL", "DEFAULT") or any(word in limit for word in words)

@@ -5,7 +5,7 @@ import math
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.graph import one_dnn, products, randomness
+from bertlib.graph import products, randomness
 from bertlib.graph.custom_gradient import with_custom_gradient
 
 
@@ -67,10 +67,12 @@ class TrainingKernels:
     def _product(self, inputs, weights, bias):
         """Returns a pair: inputs · weights + bias, all of the same dtype; and the function (gradient of this
         product, weights) -> gradient for the inputs. The bias may be None."""
-        images = one_dnn.image_shape(inputs, weights.shape.as_list()[1]) if self.convolves else None
-        if images is not None:
-            return (one_dnn.convolution(inputs, weights, bias, images),
-                    functools.partial(one_dnn.convolution_gradient, images=images))
+        if self.convolves:
+            from bertlib.graph import one_dnn
+            images = one_dnn.image_shape(inputs, weights.shape.as_list()[1])
+            if images is not None:
+                return (one_dnn.convolution(inputs, weights, bias, images),
+                        functools.partial(one_dnn.convolution_gradient, images=images))
         outputs = products.matmul(inputs, weights)
         return (outputs if bias is None else tf.nn.bias_add(outputs, bias),
                 functools.partial(products.matmul, transpose_b=True))

@@ -9,7 +9,6 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files
 from bertlib.checkpoints.bert_config import variable_shapes
-from bertlib.graph import one_dnn
 from bertlib.system import files
 from bertlib.tasks import starting_weights
 import modeling
@@ -30,6 +29,7 @@ def check_precision(settings):
         supported = all(capability is None or capability >= _GPU_SUPPORT[settings.precision]
                         for capability in capabilities)
     else:
+        from bertlib.graph import one_dnn
         supported = one_dnn.cpu_supports(modeling.PRECISIONS[settings.precision])
     if not supported:
         logging.warning("--precision=%s: this %s has no instructions for this number format. The run needs "
