@@ -116,7 +116,7 @@ class Settings:
         return self.open_directory(self.results_dir)
 
     def reopen(self):
-        """Makes `output_directory`, `results_directory` and `initial_training` read the files again.
+        """Makes the directories and the trainings below read the files again.
 
         Call this method if the files may have changed: when the directory was locked, and when a training
         has ended.
@@ -134,14 +134,10 @@ class Settings:
     #   evaluated_training   `earlier_training`; always None if the run trains
 
     @property
-    def initial_training(self):
-        """The training that saved --init_checkpoint; None if no training did."""
-        return self._find_training(self.get("init_checkpoint"))
-
-    @property
     def earlier_training(self):
         """The training that this run continues or evaluates, or that saved its starting weights."""
-        return self.output_directory if self.output_directory.newest else self.initial_training
+        return self.output_directory if self.output_directory.newest else self._find_training(
+            self.get("init_checkpoint"))
 
     @property
     def evaluated_training(self):

@@ -55,7 +55,7 @@ def check_against_start(settings, path, flag):
     Raises:
       ValueError: the two vocabularies differ in their entries, or in the order of the entries.
     """
-    training = None if settings.output_directory.newest else settings.initial_training
+    training = None if settings.output_directory.newest else settings.earlier_training
     recorded = training.record["vocabulary"] if training and training.record else None
     # The training may have had the same --marker_tokens, or this run adds them to its vocabulary.
     accepted = [hash_vocabulary(path, flag, added) for added in ((), markers(settings))]

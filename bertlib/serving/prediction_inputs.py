@@ -117,7 +117,9 @@ class InputReader:
         is_named, input_format = bool(input_format), input_format or format_from_name(name)
         if input_format == "text":
             lines = tables.read_lines(stream, self._text_encoding, marks := [])
-            return self._read_text(lines if is_named else self._refuse_conll(lines, name), marks, ahead > 0)
+            if self._answers.takes_words and not is_named:
+                lines = self._refuse_conll(lines, name)
+            return self._read_text(lines, marks, ahead > 0)
         if input_format == "conll":
             if not self._answers.takes_words:
                 raise ValueError("--input_format=conll is only for models that tag words. This model takes "

@@ -30,7 +30,8 @@ class Answers:
         `loaded_model.LoadedModel`.
       formats: the file formats other than SavedModel to which the model can be exported.
       exports_texts: whether a SavedModel can contain the steps from text to tokens; see `export_text`.
-      takes_words: whether an input may also be a list of words, and a file may be in CoNLL columns.
+      takes_words: whether an input may also be a list of words, and a file may be in CoNLL columns. These
+        answers are a `tagging_target.TaggedText`.
       has_label: whether the prediction is one of the labels of the training data.
       refuses_more: whether a line of plain text must not have more texts than `fields`. Otherwise, the last
         field contains the rest of the line.
@@ -136,22 +137,6 @@ class Answers:
         return ()
 
     @staticmethod
-    def read_words(stream, name, token_column, tag_column, bad_lines):
-        """Reads sentences in CoNLL columns, if `takes_words` is true.
-
-        Args:
-          stream: a binary stream of lines.
-          name: name of the stream, for error messages.
-          token_column, tag_column: numbers of the columns with the words and the tags, from 1. Negative
-            numbers count from the last column.
-          bad_lines: the `faults.FileFaults` that gets the lines that cannot be used.
-
-        Returns:
-          list of (line, words): the number of the first line of a sentence, and its list of words.
-        """
-        raise NotImplementedError
-
-    @staticmethod
     def find_unread(names, found):
         """Returns an error message if a file has a column that looks like a text but would not be read;
         otherwise None.
@@ -160,11 +145,6 @@ class Answers:
           names: list of str, the names of all columns.
           found: sequence of str, the names of the columns that are read.
         """
-
-    def is_row(self, line):
-        """Returns whether a line (a str) has the columns of the training file, with a tag of the model. Only
-        the answers of taggers can be true."""
-        return False
 
     @functools.cached_property
     def _other_names(self):
@@ -207,11 +187,6 @@ class Answers:
         last = max([self.required, *(place for place, name in enumerate(names, 1)
                                      if values.get(name) is not None)])
         return [values.get(name) for name in names[:last]]
-
-    def complete_tags(self, tags):
-        """Returns the tags in an answer, from the tags that the model has predicted for the words of a text.
-        Only models that tag words have this method."""
-        raise NotImplementedError
 
     def exported_inputs(self):
         """Returns the names of the inputs that an exported model has in addition to those of the encoder."""

@@ -64,14 +64,13 @@ def _prepare(task, inputs):
     settings, group = task.settings, replica_group.current()
     # The weights, and the disk for the checkpoints.
     starting_checkpoint = starting_weights.find(task)
-    num_train_steps = task.num_train_steps()
-    last_step = min(num_train_steps, settings.max_steps or num_train_steps)
-    model_checks.check_disk(settings, last_step, task.head_shapes(), task.config)
+    model_checks.check_disk(settings, task.last_step(), task.head_shapes(), task.config)
     model_checks.check_precision(settings)
     task.make_data()
     settings.freeze()  # the record and the Estimator contain the values of the flags
     # The record. It is compared before the memory is planned, because planning can take minutes.
-    record = run_record.RunRecord(settings, num_train_steps, last_step, _description(task, inputs))
+    record = run_record.RunRecord(settings, task.num_train_steps(), task.last_step(),
+                                  _description(task, inputs))
     record.compare()
     if settings.get("do_export"):
         from bertlib.tasks import export_model
@@ -79,10 +78,10 @@ def _prepare(task, inputs):
     if group:
         record_content.check_replicas_agree(group, settings, record.data)
     # The Estimator.
-    trainable = training_plan.create_trainable(task, starting_checkpoint, num_train_steps)
+    trainable = training_plan.create_trainable(task, starting_checkpoint)
     step_config = training_plan.resolve_step_config(settings, trainable, task.trims_padding(is_training=True))
-    estimator = estimator_setup.create_estimator(settings, trainable, step_config, last_step)
-    return record, _Phases(task, trainable.head, estimator, starting_checkpoint, num_train_steps, last_step)
+    estimator = estimator_setup.create_estimator(settings, trainable, step_config, task.last_step())
+    return record, _Phases(task, estimator, starting_checkpoint)
 
 
 def _execute(task, record, phases):
@@ -130,10 +129,8 @@ def _list_overwritten_files(task):
 class _Phases:
     """The phases of a run, after all checks. All replicas call the same methods in the same order."""
 
-    def __init__(self, task, head, estimator, starting_checkpoint, num_train_steps, last_step):
-        self._task, self._settings, self._head, self._estimator = task, task.settings, head, estimator
-        # Number of steps of the learning rate's schedule, and the step at which the training ends.
-        self._num_train_steps, self._last_step = num_train_steps, last_step
+    def __init__(self, task, estimator, starting_checkpoint):
+        self._task, self._settings, self._estimator = task, task.settings, estimator
         self._starting_checkpoint = starting_checkpoint  # see `starting_weights.find`
         self._is_first = replica_group.is_first()
         self._splits_with_features = set()
@@ -144,14 +141,14 @@ class _Phases:
         has_curve = training_evaluations.is_requested(settings)
         if has_curve:
             self._write_features("dev")
-        training_plan.log_training(settings, task, self._num_train_steps, self._last_step)
+        training_plan.log_training(task)
         self._write_features("train")
         if has_curve:
             from bertlib.tasks import training_with_evaluations
             training_with_evaluations.TrainingWithEvaluations(task, self._dev_scores).train(
-                self._estimator, self._last_step, self._input_fn("train"))
+                self._estimator, task.last_step(), self._input_fn("train"))
         else:
-            self._estimator.train_to(self._last_step, self._input_fn("train"))
+            self._estimator.train_to(task.last_step(), self._input_fn("train"))
         settings.reopen()  # the directory contains new checkpoints
         if self._is_first and not (has_curve or task.splits()):
             logging.info("The trained weights are in %s. This run evaluated no examples, so the quality of "
@@ -215,5 +212,5 @@ class _Phases:
             self._features_path(split) or task.feature_paths(split),
             task.fields(settings.max_seq_length, split), is_training,
             drop_remainder=is_training, trimmed_fields=task.sequences if trims_padding else (),
-            batch_totals=self._head.batch_totals if is_training else (),
+            batch_totals=self._estimator.trainable.head.batch_totals if is_training else (),
             position_fields=task.position_fields if trims_padding else ())

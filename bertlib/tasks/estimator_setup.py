@@ -30,11 +30,15 @@ def evaluated_weights(settings):
 
 class CommandEstimator(estimator.Estimator):
     """An Estimator whose error names the flags to change if a training runs out of memory. If the run does
-    not train, this Estimator writes nothing into --output_dir."""
+    not train, this Estimator writes nothing into --output_dir.
+
+    Attributes:
+      trainable: the `training_plan.TrainableModel`.
+    """
 
     def __init__(self, settings, trainable, hooks, **arguments):
         super().__init__(trainable.build_model_fn(trainable.head), **arguments)
-        self._settings, self._trainable, self._hooks = settings, trainable, hooks
+        self._settings, self.trainable, self._hooks = settings, trainable, hooks
 
     def _default_checkpoint(self):
         return None  # the callers name the checkpoint of the weights; None means the starting weights
@@ -55,7 +59,7 @@ class CommandEstimator(estimator.Estimator):
             return self.train(input_fn, hooks, max_steps=last_step, saving_listeners=listeners)
         except tf.errors.ResourceExhaustedError as error:
             raise ValueError(training_plan.advise_on_memory(
-                self._settings, self._trainable, self.config.step_config)) from error
+                self._settings, self.trainable, self.config.step_config)) from error
 
 
 def _profile_hooks(settings, last_step):

@@ -134,6 +134,10 @@ class Task(abc.ABC):
         """Returns the number of steps of the schedule."""
         return count_steps(self.settings, self.num_examples(), f"training {self.noun}")
 
+    def last_step(self):
+        """Returns the step at which the training ends: --max_steps, or the last step of the schedule."""
+        return min(self.num_train_steps(), self.settings.max_steps or self.num_train_steps())
+
     def make_data(self):
         """Writes and reads data that the run makes itself, such as records of a sample. It is called after
         all checks that do not need these data."""

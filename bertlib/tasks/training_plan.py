@@ -100,15 +100,14 @@ def _count_numbers(shapes):
     return sum(math.prod(shape) for shape in shapes.values())
 
 
-def create_trainable(task, starting_checkpoint, num_train_steps):
+def create_trainable(task, starting_checkpoint):
     """Returns the `TrainableModel` of a task.
 
     Args:
       task: a `bertlib.tasks.task.Task`.
       starting_checkpoint: see `starting_weights.find`.
-      num_train_steps: number of steps of the learning rate's schedule.
     """
-    warmup_steps = task.num_warmup_steps()
+    num_train_steps, warmup_steps = task.num_train_steps(), task.num_warmup_steps()
 
     def build_model_fn(head):
         return task_head.model_fn_builder(
@@ -218,16 +217,10 @@ def advise_on_memory(settings, trainable, step_config):
     return f"out of memory ({source}).\n" + memory_planner.advice(alternatives, trainable.memory_need, usable)
 
 
-def log_training(settings, task, num_train_steps, last_step):
-    """Logs the size of a training, its learning rate, and the command that shows its curves. Logs nothing if
-    all steps are already trained.
-
-    Args:
-      settings: a `Settings`.
-      task: a `bertlib.tasks.task.Task`.
-      num_train_steps: number of steps of the learning rate's schedule.
-      last_step: the step at which the training ends.
-    """
+def log_training(task):
+    """Logs the size of the training of a `bertlib.tasks.task.Task`, its learning rate, and the command that
+    shows its curves. Logs nothing if all steps are already trained."""
+    settings, num_train_steps, last_step = task.settings, task.num_train_steps(), task.last_step()
     if settings.output_directory.newest and settings.output_directory.step >= last_step:
         return
     epochs = (f"--num_train_epochs={settings.num_train_epochs:g} means "

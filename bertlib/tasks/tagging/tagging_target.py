@@ -103,16 +103,21 @@ class TaggedText(answers.Answers):
 
     @staticmethod
     def read_words(stream, name, token_column, tag_column, bad_lines):
+        """Returns the sentences in CoNLL columns: a list of pairs, the number of the first line of a sentence
+        and the list of its words. For the arguments, see `conll_files.parse_conll`."""
         file = conll_files.parse_conll(stream, name, token_column, tag_column, bad_lines, needs_tags=False)
         return [(sentence.lines[0], sentence.words) for sentence in file.sentences]
 
     def is_row(self, line):
+        """Returns whether a line (a str) has the columns of the training file, with a tag of the model."""
         row, column = conll_files.split_words(line), self.model.setting("tag_column")
         if len(row) != self.model.setting("num_columns"):
             return False
         return tag_schemes.convert_scheme([row[column - (column > 0)]])[0] in self.model.labels
 
     def complete_tags(self, tags):
+        """Returns the tags in an answer, from the tags that the model has predicted for the words of a text.
+        """
         return tag_schemes.convert_scheme(tags, self.model.setting("tag_scheme"))
 
     def exported_inputs(self):
