@@ -56,7 +56,7 @@ def check_directories(settings):
                                   "another directory.")
     if settings.do_train and not settings.output_directory.newest:
         refuse_other_kind("output_dir", settings.output_dir, file_names.RECORD)
-    if not (settings.do_train or settings.is_resolved("init_checkpoint")):
+    if not (settings.do_train or settings.is_fixed("init_checkpoint")):
         settings.output_directory.refuse_lost_checkpoints(f"--output_dir={settings.output_dir}")
     _refuse_other_results(settings)
     cache = settings.get("features_cache")

@@ -89,9 +89,9 @@ class Settings:
         """Returns whether the flag was on the command line."""
         return name in self._given
 
-    def is_resolved(self, name):
-        """Returns whether the value of a flag is known: the flag was on the command line, or its value was
-        taken from the record of a training."""
+    def is_fixed(self, name):
+        """Returns whether no default may replace the value of a flag: it was on the command line, or comes
+        from the record of a training."""
         return name in self._given or name in self._taken
 
     def inherit(self, values):

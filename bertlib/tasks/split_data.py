@@ -56,7 +56,7 @@ def resolve_flags(settings, sample, sample_defaults, names):
         recorded_flags.refuse_sample(settings, sample_path(sample), flags)
         settings.set_default("data_dir", sample_path(sample), "a small sample made for this repository")
         for name, value in sample_defaults.items():
-            if not settings.is_resolved(name):
+            if not settings.is_fixed(name):
                 settings.set_default(name, value, "for the sample, which is small")
     for split in missing:
         settings.set_default(f"{split}_file", find_split_file(settings.data_dir, split, *names(split)))

@@ -80,7 +80,7 @@ class Pretraining(task.Task):
                             "vocab_file": os.path.join(sample, "vocab.txt"), "do_lower_case": True,
                             **_SAMPLE_FLAGS,
                             **({"eval_each_checkpoint": True} if settings.do_train else {})}.items():
-            if not settings.is_resolved(name):
+            if not settings.is_fixed(name):
                 settings.set_default(name, value)
         # `make_data` writes these files.
         settings.resolve_results_dir()
