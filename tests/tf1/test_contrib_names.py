@@ -86,10 +86,7 @@ def build_variables():
     (lambda: framework.get_trainable_variables("a"), ["a/w", "a/b/w", "a/b/v"]),
     (lambda: [framework.get_unique_variable("a/w")], ["a/w"]),
     (lambda: framework.get_variables_to_restore(), ["a/w", "a/b/w", "a/b/v", "c"]),
-    (lambda: framework.get_variables_to_restore(["a/b", "c"], ["a/b/v"]), ["a/b/w", "c"]),
-    (lambda: framework.filter_variables(tf.global_variables(), ["w", "c"], ["b"]), ["a/w", "c"]),
-    (lambda: framework.filter_variables(tf.global_variables(), exclude_patterns=["b"], reg_search=False),
-     ["a/w", "a/b/w", "a/b/v", "c"])])
+    (lambda: framework.get_variables_to_restore(["a/b", "c"], ["a/b/v"]), ["a/b/w", "c"])])
 def test_variables_are_found(graph, find, expected):
     build_variables()
     assert names(find()) == expected
@@ -270,12 +267,12 @@ def test_small_functions_of_sequences():
         three = tf.reshape(tf.range(6), [1, 2, 3])
         unknown = tf.placeholder_with_default(three, None)
         swapped = [tf.contrib.seq2seq._transpose_batch_time(value) for value in (three, unknown, [1, 2])]
-        return tiled, tf.contrib.seq2seq.hardmax(x), swapped
-    tiled, hard, swapped = run(build)
+        return tiled, swapped
+    tiled, swapped = run(build)
     assert swapped[0].tolist() == swapped[1].tolist() == [[[0, 1, 2]], [[3, 4, 5]]]
     assert swapped[2].tolist() == [1, 2]
     assert_array_equal(tiled["x"], [[1, 3], [1, 3], [2, 0], [2, 0]])
-    assert tiled["n"].tolist() == [1, 1, 2, 2] and hard.tolist() == [[0, 1], [1, 0]]
+    assert tiled["n"].tolist() == [1, 1, 2, 2]
 
 
 SCALING = layers.variance_scaling_initializer
@@ -332,9 +329,6 @@ def test_strategies():
         assert strategy.num_replicas_in_sync == 1
     assert distribute.DistributeConfig(1).eval_distribute is None
     assert distribute.AllReduceCrossDeviceOps("nccl") is distribute.AllReduceCrossTowerOps("nccl") is None
-    for name in ("ParameterServerStrategy", "TPUStrategy"):
-        with pytest.raises(ValueError, match=f"{name}: .* not supported. Leave the strategy out"):
-            getattr(distribute, name)(num_gpus_per_worker=1)
 
 
 @pytest.mark.parametrize("count", ["num_gpus", "num_gpus_per_worker"])

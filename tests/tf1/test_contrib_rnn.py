@@ -29,11 +29,10 @@ CELLS = {
     "layer-norm": lambda: rnn.LayerNormBasicLSTMCell(UNITS, forget_bias=0.5),
     "no-layer-norm": lambda: rnn.LayerNormBasicLSTMCell(UNITS, forget_bias=0.5, layer_norm=False),
     "coupled": lambda: rnn.CoupledInputForgetGateLSTMCell(UNITS),
-    "coupled-peepholes-projection": lambda: rnn.CoupledInputForgetGateLSTMCell(
-        UNITS, True, tf.truncated_normal_initializer(), 2, 0.4, state_is_tuple=False),
+    "coupled-peepholes": lambda: rnn.CoupledInputForgetGateLSTMCell(
+        UNITS, True, tf.truncated_normal_initializer()),
     "simple": lambda: rnn.SRUCell(DEPTH),
     "searched": lambda: rnn.NASCell(UNITS),
-    "searched-projection-bias": lambda: rnn.NASCell(UNITS, 2, True),
     "block": lambda: rnn.LSTMBlockCell(UNITS),
     "block-peepholes-clip": lambda: rnn.LSTMBlockCell(UNITS, use_peephole=True, cell_clip=0.3)}
 
@@ -94,8 +93,8 @@ def test_a_fused_lstm_computes_what_a_block_cell_computes(peepholes, lengths, ba
         assert set(names(tf.trainable_variables())) == set(values)
         assert outputs.shape.as_list() == [5, 2, UNITS]
         assert None not in tf.gradients(outputs, tf.trainable_variables())
-        listed, _ = cell(tf.unstack(inputs), dtype=tf.float32, sequence_length=lengths)  # the same variables
-        return tf.transpose(outputs, [1, 0, 2]), *state, tf.stack(listed, 1)
+        again, _ = cell(inputs, dtype=tf.float32, sequence_length=lengths)  # the same variables
+        return tf.transpose(outputs, [1, 0, 2]), *state, tf.transpose(again, [1, 0, 2])
 
     def expect():
         def turned(rows):
@@ -149,8 +148,7 @@ def stacked(**changes):
     (lambda: stacked(cells_fw=[]), "cells_fw must have one element"),
     (lambda: stacked(cells_bw=[]), "cells_fw has 1, cells_bw has 0"),
     (lambda: stacked(initial_states_fw=[1, 2]), "initial_states_fw has 2"),
-    (lambda: rnn.CoupledInputForgetGateLSTMCell(2, layer_norm=True),
-     "num_unit_shards, num_proj_shards and layer_norm are not supported"),
+    (lambda: rnn.CoupledInputForgetGateLSTMCell(2, state_is_tuple=False), "state_is_tuple=False is not"),
     (lambda: rnn.SRUCell(3)(tf.ones([1, 4]), tf.ones([1, 3])),
      "num_units is 3, but the last dimension of the inputs is 4")])
 def test_what_cells_and_layers_do_not_do_is_refused(graph, build, message):

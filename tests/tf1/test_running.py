@@ -259,12 +259,18 @@ def test_a_module_that_nobody_has_is_an_import_error(statement, message):
         exec(statement, {})
 
 
-def test_what_only_the_import_is_provided_of_says_so_when_used():
-    with pytest.raises(NotImplementedError, match="AttentionWrapper: tf.contrib is gone"):
-        tf1.contrib.seq2seq.AttentionWrapper(None, None)
-    transforms = importlib.import_module("tensorflow.tools.graph_transforms")
-    with pytest.raises(NotImplementedError, match="removed the graph transforms"):
-        transforms.TransformGraph(None, [], [], [])
+@pytest.mark.parametrize("call, message", [
+    (lambda: tf1.contrib.seq2seq.AttentionWrapper(None, None), "AttentionWrapper: tf.contrib is gone"),
+    (lambda: importlib.import_module("tensorflow.tools.graph_transforms").TransformGraph(None, [], [], []),
+     "removed the graph transforms"),
+    (lambda: tf1.contrib.cluster_resolver.TPUClusterResolver("grpc://1.2.3.4", zone=None),
+     "TPUClusterResolver: TPUs are not supported"),
+    *((lambda name=name: getattr(tf1.contrib.distribute, name)(num_gpus_per_worker=1),
+       f"{name}: .* not supported. Leave the strategy out")
+      for name in ("ParameterServerStrategy", "TPUStrategy"))])
+def test_what_only_the_import_is_provided_of_says_so_when_used(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 def test_libraries_see_tensorflow_as_it_is():

@@ -5,6 +5,8 @@ written.
 """
 
 import ast
+import contextlib
+import operator
 import re
 import sys
 
@@ -15,19 +17,13 @@ from tf1._check import rules
 from tf1._check.rules import NUMPY, PACKAGE, PYTHON2, PYTHON3, TENSORFLOW, shortened
 
 _VIEWS = {"keys", "values", "items"}
-_ITERATORS = {"builtins.map": "map(…)", "builtins.filter": "filter(…)", "builtins.zip": "zip(…)"}
+_ITERATORS = ("builtins.map", "builtins.filter", "builtins.zip")
 _RANGES = ("builtins.range", "builtins.xrange")
 _LIST_METHODS = {"append", "extend", "insert", "pop", "remove", "reverse", "sort"}
 _ARRAYS = """
     numpy.array numpy.asarray numpy.column_stack numpy.concatenate numpy.dstack numpy.hstack numpy.stack
     numpy.vstack tf.constant tf.convert_to_tensor
 """
-_TENSORS = """
-    tf.argmax tf.cast tf.equal tf.reduce_mean tf.reduce_sum tf.squeeze tf.to_float tf.to_int32 tf.nn.sigmoid
-    tf.nn.softmax
-"""
-# {name of a function of tf.logging: name of the corresponding level}
-_LOGS = {"warning": "WARN", **{name: name.upper() for name in ("debug", "error", "fatal", "info", "warn")}}
 
 
 def written(node):
@@ -35,57 +31,31 @@ def written(node):
     return shortened(" ".join(ast.unparse(node).split()))
 
 
-class Names:
-    """Finds the full names of functions and modules. For example, the expression `flags.DEFINE_string` has
-    the dotted name "tf.flags.DEFINE_string" after `from tensorflow import flags`."""
+def _called(scope, node):
+    """Returns the dotted name of the function that an expression calls. Returns None if the expression is not
+    a call."""
+    node = scope.value(node)
+    return scope.resolve(node.func)[0] if isinstance(node, ast.Call) else None
 
-    def __init__(self, scope, methods):
-        """Creates a resolver.
 
-        Args:
-          scope: scopes.Scope.
-          methods: names of all functions that the program defines. A method with one of these names may be
-            defined by the program, so it is not taken for a method of a Python type.
-        """
-        self.scope, self.methods = scope, methods
+def _no_list(scope, node, *, ranges=False, views=True):
+    """Returns a description, such as "zip(…)", of a value that is a list only in Python 2.
 
-    def of(self, node):
-        """Returns the dotted name of an expression; None if the expression has no known name."""
-        return self.scope.resolve(node)[0] if isinstance(node, (ast.Name, ast.Attribute)) else None
+    Args:
+      scope: scopes.Scope.
+      node: the expression.
+      ranges: whether range(…) counts as such a value.
+      views: whether the result of a dict method, such as .keys(), counts as such a value.
 
-    def called(self, node):
-        """Returns the dotted name of the function that an expression calls. Returns None if the expression
-        is not a call."""
-        node = self.scope.value(node)
-        return self.of(node.func) if isinstance(node, ast.Call) else None
-
-    def no_list(self, node, *, ranges=False, views=True):
-        """Returns a description, such as "zip(…)", of a value that is a list only in Python 2.
-
-        Args:
-          node: the expression.
-          ranges: whether range(…) counts as such a value.
-          views: whether the result of a dict method, such as .keys(), counts as such a value.
-
-        Returns:
-          the description, or None if the value is a list in Python 3 or its type is not known.
-        """
-        node = self.scope.value(node)
-        name = self.called(node)
-        if name in _ITERATORS:
-            return _ITERATORS[name]
-        if ranges and name in _RANGES:
-            return "range(…)"
-        if views and name is None and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            method = node.func.attr
-            if method in _VIEWS and method not in self.methods and not node.args + node.keywords:
-                return f".{method}()"
-        return None
-
-    def imports(self, package):
-        """Returns whether the file imports a package."""
-        return any(isinstance(binding, str) and binding.split(".")[0] == package
-                   for bindings in self.scope.module.names.values() for binding in bindings)
+    Returns:
+      the description, or None if the value is a list in Python 3 or its type is not known.
+    """
+    node = scope.value(node)
+    name, method = _called(scope, node), getattr(getattr(node, "func", None), "attr", "")
+    if name in _ITERATORS or ranges and name in _RANGES:
+        return f"{name.removeprefix('builtins.')}(…)"
+    is_view = views and name is None and method in _VIEWS and method not in scope.module.methods
+    return f".{method}()" if is_view and not node.args + node.keywords else None
 
 
 class Call:
@@ -99,10 +69,10 @@ class Call:
       receiver, method: the object and the name of the method in a method call; otherwise None and "".
     """
 
-    def __init__(self, node, names):
+    def __init__(self, node, scope):
         function = node.func if isinstance(node.func, ast.Attribute) else None
         self.node, self.args, self.first = node, node.args, next(iter(node.args), None)
-        self.name = names.of(node.func) or ""
+        self.name = scope.resolve(node.func)[0] or ""
         self.receiver, self.method = getattr(function, "value", None), getattr(function, "attr", "")
 
     def keyword(self, name):
@@ -136,9 +106,10 @@ def wrong(node, kind, problem, instead, note=False):
 # `note`.
 
 
-def old_methods(call, names):
-    if call.receiver is None or call.method in names.methods or call.node.keywords or any(
-            map(names.imports, rules.WITH_OLD_METHODS)):
+def old_methods(call, scope):
+    module = scope.module
+    if call.receiver is None or call.method in module.methods or call.node.keywords or (
+            rules.WITH_OLD_METHODS & module.names.keys()):
         return
     kind, instead, owner = PYTHON2, "", written(call.receiver)
     if call.method in rules.METHODS and not call.args and not call.name:
@@ -147,42 +118,42 @@ def old_methods(call, names):
             instead = f"{owner}.{new}"
     elif call.method == "has_key" and len(call.args) == 1:
         instead = f"{written(call.first)} in {owner}"
-    elif call.method == "next" and not call.args and names.called(call.receiver) in (
+    elif call.method == "next" and not call.args and _called(scope, call.receiver) in (
             "builtins.iter", "builtins.open", "csv.reader", *_ITERATORS):
         instead = f"next({owner})"
     if instead:
         yield call.node, kind, f"`.{call.method}()` is gone", f"`{instead}`"
 
 
-def lists_no_more(node, names):
+def lists_no_more(node, scope):
     """Reports code that uses a value as a list, although the value is a list only in Python 2. Such code is a
     subscript, such as `d.keys()[0]`, or a sum, such as `d.keys() + [1]`."""
     if isinstance(node, ast.Subscript):
-        what = names.no_list(node.value)
+        what = _no_list(scope, node.value)
         if what and isinstance(node.ctx, ast.Load) and not _is_text(node.slice):
             yield wrong(node, PYTHON2, f"{what} is not a list",
                         f"`list({written(node.value)})[{written(node.slice)}]`")
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        sides = [names.no_list(side, ranges=True) for side in (node.left, node.right)]
+        sides = [_no_list(scope, side, ranges=True) for side in (node.left, node.right)]
         if any(sides):
             terms = [f"list({written(side)})" if what else written(side)
                      for side, what in zip((node.left, node.right), sides)]
             yield wrong(node, PYTHON2, f"{sides[0] or sides[1]} is not a list", f"`{' + '.join(terms)}`")
 
 
-def lists_in_calls(call, names):
-    if call.method in _LIST_METHODS and (what := names.no_list(call.receiver, ranges=True)):
+def lists_in_calls(call, scope):
+    if call.method in _LIST_METHODS and (what := _no_list(scope, call.receiver, ranges=True)):
         instead = f"sorted({written(call.receiver)})" if call.method == "sort" else f"list({what})"
         yield wrong(call, PYTHON2, f"{what} is not a list",
                     f"`{instead}`" + " where it is made" * (call.method != "sort"))
     elif call.name in ("builtins.len", "random.shuffle", *_ARRAYS.split()) and call.first and (
-            what := names.no_list(call.first, ranges=call.name == "random.shuffle",
+            what := _no_list(scope, call.first, ranges=call.name == "random.shuffle",
                                   views=call.name != "builtins.len")):
         yield wrong(call, PYTHON2, f"{what} is not a list", f"`{written(call.node.func)}(list("
                     f"{written(call.first)}){', …' * (len(call.args) > 1)})`")
 
 
-def divisions(node, names):
+def divisions(node, scope):
     """Reports a division with `/` in a place that accepts only integers. In Python 3, its result is a
     float."""
     if isinstance(node, Call):
@@ -201,23 +172,23 @@ def _division(terms, where):
             yield from _division([node.left, node.right], where)
 
 
-def prints(node, names):
+def prints(node, scope):
     """Reports print statements that Python 3 parses as another expression, such as `print >>f, 1`."""
     if isinstance(node, ast.Expr):
         first, *rest = getattr(node.value, "elts", None) or [node.value]
         if isinstance(first, ast.BinOp) and isinstance(first.op, ast.RShift) and (
-                names.of(first.left) == "builtins.print"):
+                scope.resolve(first.left)[0] == "builtins.print"):
             parts = [*map(written, rest), f"file={written(first.right)}"]
             yield wrong(node, PYTHON2, "print is a function", f"`print({', '.join(parts)})`")
     elif isinstance(node, (ast.BinOp, ast.Attribute)):
         call = node.left if isinstance(node, ast.BinOp) else node.value
-        if isinstance(call, ast.Call) and names.of(call.func) == "builtins.print" and len(call.args) == 1:
+        if isinstance(call, ast.Call) and _called(scope, call) == "builtins.print" and len(call.args) == 1:
             rest = ast.unparse(node).removeprefix(ast.unparse(call))
             yield wrong(node, PYTHON2, "print returns None",
                         f"`print({shortened(ast.unparse(call.args[0]) + rest)})`")
 
 
-def orders(call, names):
+def orders(call, scope):
     """Reports calls of sort and sorted with a comparison function (cmp)."""
     if call.name == "builtins.sorted" or call.method == "sort" and not call.name:
         order, more = call.keyword("cmp"), call.args[call.name == "builtins.sorted":]
@@ -228,24 +199,24 @@ def orders(call, names):
                         f"`key=functools.cmp_to_key({written(order)})`")
 
 
-def texts(call, names):
+def texts(call, scope):
     """Reports calls that only the strings of Python 2 support, such as "text".decode("utf-8")."""
     if call.method == "decode" and (
-            _is_text(call.receiver) or names.called(call.receiver) == "builtins.str"):
+            _is_text(call.receiver) or _called(scope, call.receiver) == "builtins.str"):
         yield wrong(call, PYTHON2, "a str has no decode", f"`{written(call.receiver)}`")
-    elif names.called(call.node.func) == "codecs.getwriter" and call.first and names.of(call.first) in (
-            "sys.stdout", "sys.stderr"):
+    elif _called(scope, call.node.func) == "codecs.getwriter" and (
+            scope.resolve(call.first)[0] in ("sys.stdout", "sys.stderr")):
         yield wrong(call, PYTHON2, f"{written(call.first)} takes text",
                     f"`{written(call.node.func)}({written(call.first)}.buffer)`")
 
 
-def files(call, names):
+def files(call, scope):
     """Reports file modes that Python 3 refuses, and binary files that are passed to the csv module."""
     if call.name in ("builtins.open", "io.open") and "U" in _mode(call) and sys.version_info >= (3, 11):
         yield wrong(call, PYTHON3, 'Python 3 has no mode "U"', f'`"{_mode(call).replace("U", "") or "r"}"`')
     elif call.name in ("csv.reader", "csv.writer", "csv.DictReader", "csv.DictWriter") and (
-            names.called(call.first) == "builtins.open"):
-        if "b" in _mode(Call(names.scope.value(call.first), names)):
+            _called(scope, call.first) == "builtins.open"):
+        if "b" in _mode(Call(scope.value(call.first), scope)):
             yield wrong(call, PYTHON2, "the csv module needs a text file",
                         '`newline=""` in place of "b" in the mode')
 
@@ -255,7 +226,7 @@ def _mode(call):
     return mode.value if _is_text(mode) else ""
 
 
-def generators(function, names):
+def generators(function, scope):
     """Reports `raise StopIteration` in a generator."""
     inside = list(function.body)
     for node in inside:  # the loop appends the children of each node to this list
@@ -263,15 +234,15 @@ def generators(function, names):
             inside.extend(ast.iter_child_nodes(node))
     if any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in inside):
         for node in inside:
-            if isinstance(node, ast.Raise) and node.exc and names.of(
-                    getattr(node.exc, "func", node.exc)) == "builtins.StopIteration":
+            if isinstance(node, ast.Raise) and node.exc and scope.resolve(
+                    getattr(node.exc, "func", node.exc))[0] == "builtins.StopIteration":
                 yield node, PYTHON3, f"`{written(node)}` in a generator is an error since 3.7", "`return`"
 
 
 # --- Packages --------------------------------------------------------------------------------------------
 
 
-def arrays(call, names):
+def arrays(call, scope):
     """Reports calls of NumPy functions that can fail with newer versions of NumPy."""
     if call.name == "numpy.fromstring" and len(call.args) < 4 and call.keyword("sep") is None:
         yield wrong(call, NUMPY, "this function no longer reads bytes",
@@ -280,14 +251,14 @@ def arrays(call, names):
         instead = written(call.node.func).replace("array", "asarray")
         yield wrong(call, NUMPY, "this call fails if a copy is needed",
                     f"`{instead}({written(call.first) if call.first else '…'})`", True)
-    elif call.method == "item" and names.called(call.receiver) == "numpy.load":
-        load = Call(names.scope.value(call.receiver), names)
+    elif call.method == "item" and _called(scope, call.receiver) == "numpy.load":
+        load = Call(scope.value(call.receiver), scope)
         if load.keyword("allow_pickle") is None:
             yield (call.node, NUMPY, f"`{written(load.node)}`: arrays of objects are not loaded",
                    "`allow_pickle=True` as well")
 
 
-def others(call, names):
+def others(call, scope):
     """Reports calls of json with an argument that was removed, and calls of yaml without an argument that is
     now required."""
     if call.name in ("json.load", "json.loads", "json.dump", "json.dumps") and call.keyword("encoding"):
@@ -296,56 +267,22 @@ def others(call, names):
         yield wrong(call, PACKAGE, "this function needs a Loader", f"`yaml.safe_load({written(call.first)})`")
 
 
-def refused(call, names):
+def refused(call, scope):
     """Reports calls that tf1 refuses, such as `TPUClusterResolver()`. Programs can import these names, but
     cannot call them."""
-    last = call.name.split(".")[-1] or call.method
-    cluster = call.keyword("cluster")
+    last, cluster = call.name.split(".")[-1] or call.method, call.keyword("cluster")
     if last == "TPUEstimator" and getattr(call.keyword("use_tpu"), "value", None) is True:
         yield call.node, TENSORFLOW, "`use_tpu=True`: TPUs are not supported", "`use_tpu=False`"
-    elif not call.name.startswith(("tf.", "tensorflow.")):
-        return
-    elif last == "TPUClusterResolver":
-        yield wrong(call, TENSORFLOW, "TPUs are not supported", "`if FLAGS.use_tpu:` before it")
-    elif last == "RunConfig" and isinstance(cluster, ast.Call):
-        yield call.node, TENSORFLOW, f"`cluster={written(cluster)}`: TPUs are not supported", "`cluster=None`"
-    elif call.name.endswith(f".contrib.seq2seq.{last}") and hasattr(
-            getattr(tf1.contrib.seq2seq, last, None), "is_refused"):
-        yield wrong(call, TENSORFLOW, f"tf1 does not provide tf.contrib.seq2seq.{last}", "")
-    elif call.name == "tf.saved_model.load" and len(call.args) == 1 and not call.node.keywords:
-        yield wrong(call, TENSORFLOW, "in TensorFlow 1, the first arguments are a session and tags",
-                    f"`tf.compat.v2.saved_model.load({written(call.first)})`")
+    elif call.name.startswith("tf."):
+        if last == "RunConfig" and isinstance(cluster, ast.Call):
+            yield (call.node, TENSORFLOW, f"`cluster={written(cluster)}`: TPUs are not supported",
+                   "`cluster=None`")
+        with contextlib.suppress(AttributeError):
+            called = operator.attrgetter(call.name.removeprefix("tf."))(tf1)
+            yield wrong(call, TENSORFLOW, called.refusal.rstrip("."), "")
 
 
-def levels(call, names):
-    """Reports calls of set_verbosity whose argument is a function, such as tf.logging.info, and not a level,
-    such as tf.logging.INFO."""
-    name = names.of(call.first) or "" if call.method == "set_verbosity" else ""
-    if name.startswith("tf.") and call.first.attr in _LOGS:
-        yield wrong(call, TENSORFLOW, f"`{written(call.first)}` is a function",
-                    f"`{written(call.first.value)}.{_LOGS[call.first.attr]}`")
-
-
-def metrics(function, names):
-    """Reports a metric_fn that returns a metric as a tensor and not as a pair (value, update op)."""
-    if not function.name.endswith("metric_fn"):
-        return
-    inside = list(ast.walk(function))
-    bound = [node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
-    tensors = {argument.arg for argument in function.args.args} - set(bound)
-    for node in inside:
-        target = node.targets[0] if isinstance(node, ast.Assign) else None
-        if isinstance(target, ast.Name) and bound.count(target.id) == 1 and isinstance(node.value, ast.Call):
-            tensors |= {target.id} if names.of(node.value.func) in _TENSORS.split() else set()
-    for node in inside:
-        result = node.value if isinstance(node, ast.Return) else None
-        for key, value in zip(result.keys, result.values) if isinstance(result, ast.Dict) else ():
-            if isinstance(value, ast.Name) and value.id in tensors and key is not None:
-                yield (value, TENSORFLOW, f"`{written(key)}: {value.id}`: a metric must be a pair (value, "
-                       "update op)", f"`tf.metrics.mean({value.id})`")
-
-
-def variable_ops(constant, names):
+def variable_ops(constant, scope):
     """Reports strings that name the type of a variable's op, such as "VariableV2". Programs contain such a
     string if they search a graph for variables, or if they freeze a graph themselves."""
     if constant.value in ("VarHandleOp", "VariableV2"):
@@ -354,9 +291,9 @@ def variable_ops(constant, names):
                "`python -m tf1 --reference_variables` in the command line", True)
 
 
-def names_in_graphs(call, names):
+def names_in_graphs(call, scope):
     """Reports look-ups of ops or tensors whose names were chosen by TensorFlow and not by the program."""
-    literal = names.scope.value(call.first)
+    literal = scope.value(call.first)
     if call.method not in ("get_tensor_by_name", "get_operation_by_name") or not _is_text(literal):
         return
     last = re.sub(r":\d+$", "", literal.value).split("/")[-1]
@@ -369,15 +306,15 @@ def names_in_graphs(call, names):
                     '`tf.identity(x, name="…")` where the tensor is made, and look up that name here', True)
 
 
-RULES = {Call: (old_methods, lists_in_calls, divisions, orders, texts, files, arrays, others, refused, levels,
+RULES = {Call: (old_methods, lists_in_calls, divisions, orders, texts, files, arrays, others, refused,
                 names_in_graphs),
          ast.Subscript: (lists_no_more, divisions), ast.BinOp: (lists_no_more, prints),
          ast.Attribute: (prints,), ast.Expr: (prints,), ast.Constant: (variable_ops,),
-         ast.FunctionDef: (generators, metrics)}
+         ast.FunctionDef: (generators,)}
 
 
-def problems(node, names):
+def problems(node, scope):
     """Yields the tuples of all rules for a node."""
-    subject = Call(node, names) if isinstance(node, ast.Call) else node
+    subject = Call(node, scope) if isinstance(node, ast.Call) else node
     for rule in RULES.get(type(subject), ()):
-        yield from rule(subject, names)
+        yield from rule(subject, scope)

@@ -13,9 +13,8 @@ import platform
 import re
 import sys
 
-# A condition is evaluated only if it consists of these nodes, names and attributes. They are enough for
-# conditions on the Python version.
-_NODES = "Expression Compare Constant Name Attribute Subscript Slice Tuple List Call UnaryOp USub Load"
+# A condition is evaluated only if it contains no other names and attributes. They are enough for conditions
+# on the Python version.
 _NAMES = {"sys", "platform", "builtins.int", "builtins.str", "builtins.float", "builtins.tuple"}
 _ATTRIBUTES = "version version_info major minor hexversion python_version startswith"
 _VERSION_3 = re.compile(r"_?(?:is_?)?(?:py|python)_?([23])", re.IGNORECASE)
@@ -71,9 +70,7 @@ def _version_test(test, scope):
         return False
     names = {scope.resolve(node)[0] for node in ast.walk(test) if isinstance(node, ast.Name)}
     attributes = {node.attr for node in ast.walk(test) if isinstance(node, ast.Attribute)}
-    is_known = attributes <= set(_ATTRIBUTES.split()) and all(
-        isinstance(node, ast.cmpop) or type(node).__name__ in _NODES.split() for node in ast.walk(test))
-    if not is_known or not names & {"sys", "platform"} or not names <= _NAMES:
+    if not names & {"sys", "platform"} or not names <= _NAMES or not attributes <= set(_ATTRIBUTES.split()):
         return None
     try:
         # The checks above accept only expressions about the version of Python, so eval is safe.

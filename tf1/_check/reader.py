@@ -9,7 +9,7 @@ import sys
 from tf1._check import calls, modules, rules
 from tf1._check.guards import exceptions, tested_names, truth
 from tf1._check.rules import NUMPY, PACKAGE, PYTHON2, PYTHON3, TENSORFLOW, Finding
-from tf1._check.scopes import FUNCTIONS, Scope, canonical
+from tf1._check.scopes import Scope, canonical
 
 # The possible subjects of a finding. The subject is the part of the code that will not run: an import, a
 # name, an attribute or a call.
@@ -44,9 +44,8 @@ class Reader(ast.NodeVisitor):
         """
         self.found = []
         self._path, self._fork = path, fork
-        self._scope = Scope(tree)
+        self._scope = Scope(tree, methods=fork.methods)
         self._runs_at_import = True
-        self._annotations = True  # whether Python evaluates the annotations of this file
         self._known = frozenset()  # names that an `if` around the current line checks for existence
         self._on_tpus = False  # whether the current line runs only on TPUs
         self._packages = set()  # packages that were already reported
@@ -77,7 +76,7 @@ class Reader(ast.NodeVisitor):
     # --- Which lines run ---------------------------------------------------------------------------------
 
     def visit(self, node):
-        for place, *finding in calls.problems(node, calls.Names(self._scope, self._fork.methods)):
+        for place, *finding in calls.problems(node, self._scope):
             self._emit(_CALL, place, *finding)
         super().visit(node)
 
@@ -153,28 +152,24 @@ class Reader(ast.NodeVisitor):
     # --- Scopes ------------------------------------------------------------------------------------------
 
     def _function(self, node):
-        is_lambda = isinstance(node, ast.Lambda)
-        outside = [*([] if is_lambda else node.decorator_list), *node.args.defaults,
-                   *filter(None, node.args.kw_defaults)]
-        if self._annotations and not is_lambda:
-            outside += filter(None, [node.returns, *(argument.annotation for argument in ast.walk(node.args)
-                                                     if isinstance(argument, ast.arg))])
-        self._block(outside)
+        body = [node.body] if isinstance(node, ast.Lambda) else node.body
+        self._block([*getattr(node, "decorator_list", []), node.args,
+                     *filter(None, [getattr(node, "returns", None)])])
         with self._inside(_scope=Scope(node, self._scope), _runs_at_import=False):
-            self._block([node.body] if is_lambda else node.body)
+            self._block(body)
 
     visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda = _function
 
     def visit_ClassDef(self, node):
-        methods = {item.name: item for item in node.body if isinstance(item, FUNCTIONS[:2])}
-        bound = {getattr(target, "id", None) for item in node.body if isinstance(item, ast.Assign)
-                 for target in item.targets} | set(methods)
+        scope = Scope(node, self._scope)
         bases = [base for base in node.bases if getattr(base, "id", None) != "object"]
-        if {"__iter__", "next"} <= set(methods) and "__next__" not in bound and not bases:
-            self._emit(_CALL, methods["next"], PYTHON2, "`def next(self)`: Python 3 calls __next__",
-                       "`def __next__(self)`")
+        for item in node.body:
+            if getattr(item, "name", "") == "next" and "__iter__" in scope.names and not bases and (
+                    "__next__" not in scope.names):
+                self._emit(_CALL, item, PYTHON2, "`def next(self)`: Python 3 calls __next__",
+                           "`def __next__(self)`")
         self._block([*node.decorator_list, *node.bases, *node.keywords])
-        with self._inside(_scope=Scope(node, self._scope)):
+        with self._inside(_scope=scope):
             self._block(node.body)
 
     def _comprehension(self, node):
@@ -184,10 +179,6 @@ class Reader(ast.NodeVisitor):
 
     visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension
 
-    def visit_AnnAssign(self, node):
-        annotation = [node.annotation] if self._annotations else []
-        self._block([*annotation, *filter(None, [node.value]), node.target])
-
     # --- Imports -----------------------------------------------------------------------------------------
 
     def visit_Import(self, node):
@@ -195,8 +186,6 @@ class Reader(ast.NodeVisitor):
             self._import(node, alias.name, alias.name, f"import {alias.name}")
 
     def visit_ImportFrom(self, node):
-        if node.module == "__future__" and any(alias.name == "annotations" for alias in node.names):
-            self._annotations = False
         for alias in [] if node.level else node.names:
             full = node.module if alias.name == "*" else f"{node.module}.{alias.name}"
             self._import(node, node.module, full, f"from {node.module} import {alias.name}")

@@ -212,7 +212,7 @@ METHODS.update(isAlive=(PYTHON3, "is_alive()"), tostring=(NUMPY, "tobytes()"))
 
 # Packages whose classes have methods with some of the names in METHODS. If a file imports one of these
 # packages, the checker does not report these methods in the file.
-WITH_OLD_METHODS = ("pygtrie", "marisa_trie", "datrie")
+WITH_OLD_METHODS = {"pygtrie", "marisa_trie", "datrie"}
 
 # --- Other packages --------------------------------------------------------------------------------------
 

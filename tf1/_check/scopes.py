@@ -34,14 +34,16 @@ class Scope:
       names: {name: list of its bindings}. A binding is the dotted name of an import (str), the expression of
         a plain assignment (ast.expr), or None for any other binding.
       stars: set of the modules that are imported with `import *`.
+      methods: names of all functions that the program defines. A method with one of these names may be
+        defined by the program, so it is not taken for a method of a Python type.
     """
 
-    def __init__(self, node, parent=None):
+    def __init__(self, node, parent=None, methods=()):
         self.parent = parent
         self.is_class = isinstance(node, ast.ClassDef)
         self.module = parent.module if parent else self
         self.names = {}
-        self.stars = set()
+        self.stars, self.methods = set(), methods
         self._elsewhere = set()  # names that are declared global or nonlocal
         body = node.generators if isinstance(node, COMPREHENSIONS) else node.body
         if isinstance(node, FUNCTIONS):

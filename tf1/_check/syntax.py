@@ -121,89 +121,69 @@ _CALLS = ((_PRINT, _print_call, "print is a function"), (_EXEC, _exec_call, "exe
           (_RAISE, _raise_call, "raise takes one exception"))
 
 
-class _Repair:
-    """Replaces code of Python 2 in a text by code that Python 3 parses.
+# An edit is a tuple (start, end, replacement, kind, what, instead). It replaces a part of the text. The last
+# three values belong to the Finding about this part.
 
-    Attributes:
-      text: the text with the replacements; the number of lines stays the same.
-      found: list of Finding, one for each replacement.
+
+def _replaced(text, edits):
+    """Returns (text after the edits, list of their findings). The number of lines stays the same."""
+    found = []
+    for start, end, replacement, *finding in sorted(edits, reverse=True):
+        found.append(Finding(text.count("\n", 0, start) + 1, *finding))
+        missing = text.count("\n", start, end) - replacement.count("\n")
+        text = text[:start] + replacement + "\n" * missing + text[end:]
+    return text, found
+
+
+def _edits_of_expressions(text, pattern, replacement, kind, what, instead):
+    """Yields the edits of one rule of `_EXPRESSIONS`. The expressions can be anywhere in a line."""
+    for match in pattern.finditer(without_strings(text)):
+        start, end = match.span()
+        new = match.expand(replacement)
+        if pattern.groups:
+            new = new.replace(match[1], text[match.start(1):match.end(1)])
+        yield start, end, new, kind, f"`{shortened(text[start:end])}`: {what}", instead or f"`{new}`"
+
+
+def _edits_of_statements(text):
+    """Yields the edits for print, exec, raise and except statements of Python 2, and for parameters in
+    brackets, such as the pair in `def f(x, (a, b))`."""
+    masked = without_strings(text)
+    for start, end in _statements(masked):
+        statement = masked[start:end]
+        for pattern, call, what in _CALLS:
+            for match in pattern.finditer(statement):
+                yield from _edits_of_call(text, masked, start + match.start(1), end, call, what)
+        if match := _EXCEPT.match(statement):
+            yield (start + match.start(2), start + match.end(2), " as ", PYTHON2,
+                   f"`{shortened(text[start:start + match.end()].strip())}`: the name of the exception "
+                   "follows `as`", f"`except{match[1].rstrip()} as {match[3]}:`")
+        if match := _TUPLE_PARAMETER.match(statement):
+            yield (start + match.start(1), start + match.end(1), match[1][1:-1], PYTHON2,
+                   f"`{match[1]}`: a function cannot unpack its parameters",
+                   "one parameter, and unpack it in the function")
+
+
+def _edits_of_call(text, masked, start, end, call, what):
+    """Yields the edit that turns a statement of Python 2 into a call. Yields nothing if Python 3 can parse
+    the statement.
+
+    Args:
+      text: the text.
+      masked: the text without strings and comments.
+      start, end: positions of the keyword and of the end of the logical line.
+      call: function of `_CALLS`. It takes the text after the keyword, and the same text without strings
+        and comments. It returns the new code.
+      what: text for the finding. It says what is wrong with the statement.
     """
-
-    def __init__(self, text):
-        self.text = text
-        self.found = []
-
-    def emit(self, position, *finding):
-        """Adds a finding at a position of the text. `finding` contains the other fields of `Finding`."""
-        self.found.append(Finding(self.text.count("\n", 0, position) + 1, *finding))
-
-    def apply(self, edits):
-        """Replaces parts of the text: `edits` is a list of (start, end, replacement). The number of lines
-        stays the same."""
-        for start, end, replacement in sorted(edits, reverse=True):
-            missing = self.text.count("\n", start, end) - replacement.count("\n")
-            self.text = self.text[:start] + replacement + "\n" * missing + self.text[end:]
-
-    def expressions(self):
-        """Replaces expressions of Python 2. They can be anywhere in a line."""
-        for pattern, replacement, kind, what, instead in _EXPRESSIONS:
-            edits = []
-            for match in pattern.finditer(without_strings(self.text)):
-                old = self.text[match.start():match.end()]
-                new = match.expand(replacement)
-                if pattern.groups:
-                    new = new.replace(match.group(1), self.text[match.start(1):match.end(1)])
-                self.emit(match.start(), kind, f"`{shortened(old)}`: {what}", instead or f"`{new}`")
-                edits.append((match.start(), match.end(), new))
-            self.apply(edits)
-
-    def statements(self):
-        """Replaces print, exec, raise and except statements of Python 2, and parameters in brackets, such as
-        the pair in `def f(x, (a, b))`."""
-        masked, edits = without_strings(self.text), []
-        for start, end in _statements(masked):
-            statement = masked[start:end]
-            for pattern, call, what in _CALLS:
-                for match in pattern.finditer(statement):
-                    edit = self.call(start + match.start(1), masked, end, call, what)
-                    edits += [edit] if edit else []
-            if match := _EXCEPT.match(statement):
-                comma = start + match.start(2)
-                self.emit(comma, PYTHON2, f"`{shortened(self.text[start:start + match.end()].strip())}`: the "
-                          "name of the exception follows `as`", f"`except{match[1].rstrip()} as {match[3]}:`")
-                edits.append((comma, start + match.end(2), " as "))
-            if match := _TUPLE_PARAMETER.match(statement):
-                self.emit(start + match.start(1), PYTHON2, f"`{match[1]}`: a function cannot unpack its "
-                                                           "parameters",
-                          "one parameter, and unpack it in the function")
-                edits.append((start + match.start(1), start + match.end(1), match[1][1:-1]))
-        self.apply(edits)
-
-    def call(self, start, masked, end, call, what):
-        """Returns the edit that turns a statement of Python 2 into a call, or None if Python 3 can parse the
-        statement.
-
-        Args:
-          start, end: positions of the keyword and of the end of the logical line.
-          masked: the text without strings and comments.
-          call: function of `_CALLS`. It takes the text after the keyword, and the same text without strings
-            and comments. It returns the new code.
-          what: text for the finding. It says what is wrong with the statement.
-
-        Returns:
-          (start, end, replacement), or None.
-        """
-        semicolon = masked.find(";", start, end)
-        end = semicolon if semicolon >= 0 else end
-        end = start + len(masked[start:end].rstrip(" \t\\"))
-        word = re.match(r"\w+", masked[start:]).end()
-        body, mask = (text[start + word:end].strip() for text in (self.text, masked))
-        if _is_one_bracket(mask) or (call is _raise_call and len(_parts(mask, mask)) < 2):
-            return None
+    semicolon = masked.find(";", start, end)
+    end = start + len(masked[start:semicolon if semicolon >= 0 else end].rstrip(" \t\\"))
+    word = re.match(r"\w+", masked[start:]).end()
+    body, mask = (code[start + word:end].strip() for code in (text, masked))
+    if not _is_one_bracket(mask) and (call is not _raise_call or len(_parts(mask, mask)) > 1):
         new = call(body, mask.ljust(len(body)))
-        old = self.text[start:end]
-        self.emit(start, PYTHON2, f"`{shortened(old)}`: {what}", f"`{shortened(new)}`")
-        return start, end, new
+        yield (start, end, new, PYTHON2, f"`{shortened(text[start:end])}`: {what}", f"`{shortened(new)}`")
+
 
 def _is_one_bracket(masked):
     """Returns whether a text is only one pair of brackets with its contents, as in print (x)."""
@@ -218,21 +198,24 @@ def parsed(text):
       (tree, findings). `tree` is an ast.Module, or None if the text cannot be parsed even after replacements.
       `findings` is a list with a Finding for each replacement, and for the error of the parser.
     """
-    repair, is_repaired = _Repair(text), False
+    found, is_repaired = [], False
     while True:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # hides warnings, for example about "\d" or `x is 1`
-                return ast.parse(repair.text), repair.found
+                return ast.parse(text), found
         except TabError as error:
-            repair.found.append(Finding(error.lineno, PYTHON2, "tabs and spaces are mixed",
-                                        "spaces only (`expand -t 8 file.py`)"))
-            repair.text = repair.text.expandtabs(8)
+            found.append(Finding(error.lineno, PYTHON2, "tabs and spaces are mixed",
+                                 "spaces only (`expand -t 8 file.py`)"))
+            text = text.expandtabs(8)
         except (SyntaxError, ValueError) as error:  # a ValueError reports a null byte
             if is_repaired:
                 what = f"Python 3 does not parse this: {getattr(error, 'msg', error)}"
                 line = getattr(error, "lineno", None) or 1
-                return None, [*repair.found, Finding(line, SYNTAX, what, "it in Python 3")]
-            repair.expressions()
-            repair.statements()
+                return None, [*found, Finding(line, SYNTAX, what, "it in Python 3")]
+            for rule in _EXPRESSIONS:
+                text, more = _replaced(text, _edits_of_expressions(text, *rule))
+                found += more
+            text, more = _replaced(text, _edits_of_statements(text))
+            found += more
             is_repaired = True

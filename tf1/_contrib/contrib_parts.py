@@ -144,10 +144,6 @@ _OBJECTS = {
     "tensorboard": dict(plugins=Namespace("tf.contrib.tensorboard.plugins", dict(projector=Namespace(
         "tf.contrib.tensorboard.plugins.projector", {}, _projector,
         lambda name: "tf.contrib is gone. Use the package tensorboard: pip install tensorboard.")))),
-    "tfprof": dict(model_analyzer=Namespace("tf.contrib.tfprof.model_analyzer", dict(
-        FLOAT_OPS_OPTIONS=tf.profiler.ProfileOptionBuilder.float_operation(),
-        TRAINABLE_VARS_PARAMS_STAT_OPTIONS=tf.profiler.ProfileOptionBuilder.trainable_variables_parameter(),
-        print_model_analysis=others.print_model_analysis))),
     "tpu": tensorflow_names.TPU,
 }
 _HOMES = types.SimpleNamespace(
@@ -169,7 +165,6 @@ _NAMES_OF_PARTS = """
     data             tf.data.experimental      ignore_errors map_and_batch prefetch_to_device unbatch
     eager            tf                        GradientTape Variable executing_eagerly
     estimator        estimator_parts           InMemoryEvaluatorHook
-    estimator        optimizers                clip_gradients_by_norm
     framework        framework                 *
     framework        internals                 deprecated deprecated_args smart_cond smart_constant_value
     framework        tf                        CriticalSection argsort is_non_decreasing is_numeric_tensor
@@ -185,15 +180,13 @@ _NAMES_OF_PARTS = """
     lookup           internals.lookup_ops      *
     lookup           internals.lookup_ops      MutableDenseHashTable
     lookup           internals.lookup_ops      string_to_index_table_from_file=index_table_from_file
-    lookup           others                    index_table_from_tensor index_to_string string_to_index
-    lookup           others                    index_to_string_table_from_tensor
+    lookup           others                    index_table_from_tensor index_to_string_table_from_tensor
     lookup           others                    string_to_index_table_from_tensor=index_table_from_tensor
     lookup           tf.lookup                 HashTable=StaticHashTable
     metrics          metrics                   *
     mixed_precision  optimizers                ExponentialUpdateLossScaleManager FixedLossScaleManager
-    mixed_precision  optimizers                LossScaleManager LossScaleOptimizer
+    mixed_precision  optimizers                LossScaleOptimizer
     opt              optimizers                AdamWOptimizer DecoupledWeightDecayExtension LazyAdamOptimizer
-    opt              optimizers                MomentumWOptimizer
     opt              optimizers                clip_gradients_by_global_norm
     opt              optimizers                extend_with_decoupled_weight_decay
     predictor        predictor                 *
@@ -202,7 +195,7 @@ _NAMES_OF_PARTS = """
     rnn              tf.nn                     static_bidirectional_rnn static_rnn static_state_saving_rnn
     rnn              tf.nn.rnn_cell            BasicLSTMCell BasicRNNCell DeviceWrapper DropoutWrapper GRUCell
     rnn              tf.nn.rnn_cell            LSTMCell LSTMStateTuple MultiRNNCell RNNCell ResidualWrapper
-    seq2seq          others                    hardmax sequence_loss tile_batch
+    seq2seq          others                    sequence_loss tile_batch
     seq2seq          rnn                       _transpose_batch_time=transpose_batch_time
     staging          internals                 StagingArea
     tpu              tf.tpu                    bfloat16_scope

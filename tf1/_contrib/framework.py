@@ -5,7 +5,6 @@ Its functions set default arguments in scopes, find variables by name, and load 
 import contextlib
 import functools
 import inspect
-import re
 
 from absl import logging
 import numpy as np
@@ -200,21 +199,6 @@ def get_variables_to_restore(include=None, exclude=None):
     return [var for var in included if var.op.name not in excluded]
 
 
-def filter_variables(var_list, include_patterns=None, exclude_patterns=None, reg_search=True):
-    """Returns the variables whose names match at least one of include_patterns and none of exclude_patterns.
-
-    Args:
-      var_list: variables.
-      include_patterns: list of regular expressions. None includes all variables.
-      exclude_patterns: list of regular expressions. None excludes no variable.
-      reg_search: whether a pattern may match in the middle of a name, not only at its start.
-    """
-    match = re.search if reg_search else re.match
-    return [var for var in var_list
-            if (include_patterns is None or any(match(one, var.op.name) for one in include_patterns))
-            and not any(match(one, var.op.name) for one in exclude_patterns or [])]
-
-
 # --- Values ------------------------------------------------------------------------------------------------
 
 
@@ -249,36 +233,37 @@ def _assignment(pairs):
     return tf.group(*ops), feed
 
 
-def _wanted(model_path, var_list, ignore_missing_vars):
-    """Finds variables in a checkpoint.
+def _saved_values(model_path, var_list, ignore_missing_vars, reshapes):
+    """Returns a list of (variable, value in a checkpoint).
 
     Args:
       model_path, var_list, ignore_missing_vars: see `assign_from_checkpoint`.
-
-    Returns:
-      (reader of the checkpoint, {name in the checkpoint: list with the variable or its slices}).
+      reshapes: whether a value may have a different shape than the variable, but as many elements.
     """
     reader = tf.train.load_checkpoint(checkpoint_files.escape_prefix(model_path))
-    if not isinstance(var_list, dict):
-        named = {}
-        for var in var_list:
-            named.setdefault(get_variable_full_name(var), []).append(var)
+    if isinstance(var_list, dict):
+        named = [(name, var) for name, found in var_list.items()
+                 for var in (found if isinstance(found, (list, tuple)) else [found])]
     else:
-        named = {name: list(var) if isinstance(var, (list, tuple)) else [var]
-                 for name, var in var_list.items()}
-    missing = [name for name in named if not reader.has_tensor(name)]
+        named = [(get_variable_full_name(var), var) for var in var_list]
+    missing = list(dict.fromkeys(name for name, _ in named if not reader.has_tensor(name)))
     if missing and not ignore_missing_vars:
         raise ValueError(f"The checkpoint {model_path} does not contain {', '.join(missing)}. Leave these "
                          "variables out, or pass ignore_missing_vars=True.")
     for name in missing:
         logging.warning("Variable %s is not in the checkpoint %s", name, model_path)
-        del named[name]
-    return reader, named
-
-
-def _other_shape(name, shape, model_path, var):
-    return ValueError(f"{name} has the shape {list(shape)} in the checkpoint {model_path}, but "
-                      f"{var.shape.as_list()} in the graph.")
+    pairs = []
+    for name, var in named:
+        if name in missing:
+            continue
+        value, info = reader.get_tensor(name), _slice(var)
+        part = value[tuple(slice(at, at + size) for at, size in zip(info.var_offset, info.var_shape))] if (
+            info.full_name) else value
+        if part.size != var.shape.num_elements() or not reshapes and list(part.shape) != var.shape.as_list():
+            raise ValueError(f"{name} has the shape {list(value.shape)} in the checkpoint {model_path}, but "
+                             f"{var.shape.as_list()} in the graph.")
+        pairs.append((var, part))
+    return pairs
 
 
 def assign_from_checkpoint(model_path, var_list, ignore_missing_vars=False):
@@ -293,19 +278,7 @@ def assign_from_checkpoint(model_path, var_list, ignore_missing_vars=False):
     Raises:
       ValueError: the checkpoint lacks a variable, or contains a different number of values for a variable.
     """
-    reader, named = _wanted(model_path, var_list, ignore_missing_vars)
-    pairs = []
-    for name, slices in named.items():
-        value = reader.get_tensor(name)
-        for var in slices:
-            info, part = _slice(var), value
-            if info.full_name:
-                part = value[tuple(slice(at, at + size)
-                                   for at, size in zip(info.var_offset, info.var_shape))]
-            if part.size != var.shape.num_elements():
-                raise _other_shape(name, value.shape, model_path, var)
-            pairs.append((var, part))
-    return _assignment(pairs)
+    return _assignment(_saved_values(model_path, var_list, ignore_missing_vars, reshapes=True))
 
 
 def assign_from_checkpoint_fn(model_path, var_list, ignore_missing_vars=False, reshape_variables=False):
@@ -325,15 +298,9 @@ def assign_from_checkpoint_fn(model_path, var_list, ignore_missing_vars=False, r
     """
     if not var_list:
         raise ValueError("assign_from_checkpoint_fn: var_list is empty.")
-    reader, named = _wanted(model_path, var_list, ignore_missing_vars)
-    for name, slices in named.items():
-        shape = reader.get_variable_to_shape_map()[name]
-        for var in [] if reshape_variables else slices:
-            if not _slice(var).full_name and not var.shape.is_compatible_with(shape):
-                raise _other_shape(name, shape, model_path, var)
-    if not named:
+    pairs = _saved_values(model_path, var_list, ignore_missing_vars, reshape_variables)
+    if not pairs:
         logging.warning("assign_from_checkpoint_fn: the checkpoint %s has none of the variables.", model_path)
         return None
-    saver = tf.train.Saver({name: slices if len(slices) > 1 else slices[0]
-                            for name, slices in named.items()}, reshape=reshape_variables)
-    return lambda session: saver.restore(session, checkpoint_files.escape_prefix(model_path))
+    assign, feed = _assignment(pairs)
+    return lambda session: session.run(assign, feed)

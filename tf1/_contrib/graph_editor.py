@@ -27,34 +27,27 @@ def _ops(things):
     return [thing if isinstance(thing, tf.Operation) else thing.op for thing in things]
 
 
-def _walk(seeds, neighbours, inclusive, within_ops, within_ops_fn):
+def _walk(seeds, neighbours, inclusive, within_ops):
     """Returns the ops that can be reached from the seed ops, each op once. If `inclusive` is true, the list
     begins with the seed ops. Otherwise, it does not contain them."""
-    def is_within(op):
-        return (within_ops is None or op in within_ops) and (within_ops_fn is None or within_ops_fn(op))
-
-    within_ops = None if within_ops is None else set(within_ops)
     seeds = _ops(seeds)
-    found = dict.fromkeys(filter(is_within, seeds))
-    waiting = collections.deque(found)
+    allowed = None if within_ops is None else set(within_ops)
+    found, waiting = {}, collections.deque(seeds)
     while waiting:
-        for op in filter(is_within, neighbours(waiting.popleft())):
-            if op not in found:
-                found[op] = None
-                waiting.append(op)
+        op = waiting.popleft()
+        if op not in found and (allowed is None or op in allowed):
+            found[op] = None
+            waiting.extend(neighbours(op))
     return [op for op in found if inclusive or op not in seeds]
 
 
-def get_backward_walk_ops(seed_ops, inclusive=True, within_ops=None, within_ops_fn=None, stop_at_ts=(),
-                          control_inputs=False):
+def get_backward_walk_ops(seed_ops, inclusive=True, within_ops=None, stop_at_ts=(), control_inputs=False):
     """Returns the ops on which the seed ops depend, directly or through other ops.
 
     Args:
       seed_ops: ops or tensors at which the walk starts.
       inclusive: whether to return the seed ops, too.
       within_ops: list of ops. The walk visits only ops in this list. None means all ops.
-      within_ops_fn: function that takes an op. The walk visits only ops for which this function returns
-        true. None means all ops.
       stop_at_ts: tensors that the walk does not follow.
       control_inputs: whether the walk follows control inputs.
     """
@@ -63,11 +56,10 @@ def get_backward_walk_ops(seed_ops, inclusive=True, within_ops=None, within_ops_
     def neighbours(op):
         return [tensor.op for tensor in op.inputs if tensor not in stops] + (
             list(op.control_inputs) if control_inputs else [])
-    return _walk(seed_ops, neighbours, inclusive, within_ops, within_ops_fn)
+    return _walk(seed_ops, neighbours, inclusive, within_ops)
 
 
-def get_forward_walk_ops(seed_ops, inclusive=True, within_ops=None, within_ops_fn=None, stop_at_ts=(),
-                         control_outputs=None):
+def get_forward_walk_ops(seed_ops, inclusive=True, within_ops=None, stop_at_ts=(), control_outputs=None):
     """Returns the ops that depend on the seed ops, directly or through other ops.
 
     The arguments are those of `get_backward_walk_ops`. If `control_outputs` is true, the walk also follows
@@ -78,7 +70,7 @@ def get_forward_walk_ops(seed_ops, inclusive=True, within_ops=None, within_ops_f
     def neighbours(op):
         return [user for tensor in op.outputs if tensor not in stops for user in tensor.consumers()] + (
             internals.control_outputs(op) if control_outputs else [])
-    return _walk(seed_ops, neighbours, inclusive, within_ops, within_ops_fn)
+    return _walk(seed_ops, neighbours, inclusive, within_ops)
 
 
 def filter_ts(ops, positive_filter=True):
@@ -146,49 +138,41 @@ class _Copies:
         return self._transformed_ops.get(original, self._transformed_ts.get(original))
 
 
-def copy_with_input_replacements(sgv, replacement_ts, dst_graph=None, dst_scope="", src_scope="",
-                                 reuse_dst_scope=False):
+def copy_with_input_replacements(sgv, replacement_ts):
     """Copies ops within their graph.
 
     Args:
       sgv: a `SubGraphView` or list of ops.
       replacement_ts: {input of the ops: the tensor that the copies get instead of this input}.
-      dst_graph: the graph of the ops, or None.
-      dst_scope: name scope of the copies.
-      src_scope, reuse_dst_scope: not supported.
 
     Returns:
       (SubGraphView of the copies, an object whose method `transformed(op or tensor)` returns the copy).
 
     Raises:
-      NotImplementedError: an argument is not supported, dst_graph is another graph, or an op is control flow.
+      NotImplementedError: an op is control flow.
     """
     ops = sgv.ops if isinstance(sgv, SubGraphView) else _ops(sgv)
-    loops = sorted(op.name for op in ops if op.type in _CONTROL_FLOW)
-    if src_scope or reuse_dst_scope or loops or dst_graph not in (None, *(op.graph for op in ops)):
-        raise NotImplementedError(
-            "tf.contrib.graph_editor.copy_with_input_replacements: "
-            + (f"{loops[0]} is control flow, which is not copied." if loops else
-               "dst_graph (another graph), src_scope and reuse_dst_scope are not supported."))
+    if loops := sorted(op.name for op in ops if op.type in _CONTROL_FLOW):
+        raise NotImplementedError(f"tf.contrib.graph_editor.copy_with_input_replacements: {loops[0]} is "
+                                  "control flow, which is not copied.")
     copies = _Copies()
     in_order = {op: place for place, op in enumerate(ops[0].graph.get_operations())} if ops else {}
     # A graph lists each op after the ops that compute its inputs. So in this order, the inputs are copied
     # first.
     for op in sorted(ops, key=in_order.get):
-        copy = _copied(op, dst_scope, copies, replacement_ts)
+        copy = _copied(op, copies, replacement_ts)
         copies._transformed_ops[op] = copy
         copies._transformed_ts.update(zip(op.outputs, copy.outputs))
     return SubGraphView(copies._transformed_ops.values()), copies
 
 
-def _copied(op, scope, copies, replacements):
+def _copied(op, copies, replacements):
     """Returns the copy of one op. The ops that compute its inputs must already be copied."""
     inputs = [replacements[tensor] if tensor in replacements else copies._transformed_ts.get(tensor, tensor)
               for tensor in op.inputs]
     before = [copies._transformed_ops.get(other, other) for other in op.control_inputs]
-    name = f"{scope}/{op.name}" if scope else op.name
     with op.graph.as_default(), tf.control_dependencies(None), tf.control_dependencies(before):
-        copy = op.graph.create_op(op.type, inputs, [tensor.dtype for tensor in op.outputs], name=name,
+        copy = op.graph.create_op(op.type, inputs, [tensor.dtype for tensor in op.outputs], name=op.name,
                                   attrs=dict(op.node_def.attr), op_def=op.op_def)
     internals.set_device(copy, op.device)
     for old, new in zip(op.outputs, copy.outputs):
@@ -199,28 +183,25 @@ def _copied(op, scope, copies, replacements):
 # --- Changes ---------------------------------------------------------------------------------------------
 
 
-def reroute_ts(ts0, ts1, can_modify=None, cannot_modify=None):
+def reroute_ts(ts0, ts1, can_modify=None):
     """Replaces inputs of ops: wherever ts1[i] is an input of an op, ts0[i] becomes the input instead.
 
     Args:
       ts0: the new tensors.
       ts1: the tensors that are replaced.
       can_modify: the ops whose inputs may change. None means all ops.
-      cannot_modify: ops whose inputs stay unchanged. None means no op.
 
     Returns:
       the number of inputs that were changed.
     """
-    allowed = None if can_modify is None else set(_ops(can_modify))
-    kept, count = set(_ops(cannot_modify or [])), 0
+    allowed, count = None if can_modify is None else set(_ops(can_modify)), 0
     for new, old in zip(list(ts0), list(ts1)):
         for user in dict.fromkeys(old.consumers()):
-            if user in kept or user is new.op or allowed is not None and user not in allowed:
-                continue
-            for index, tensor in enumerate(user.inputs):
-                if tensor is old:
-                    internals.update_input(user, index, new)
-                    count += 1
+            if user is not new.op and (allowed is None or user in allowed):
+                for index, tensor in enumerate(user.inputs):
+                    if tensor is old:
+                        internals.update_input(user, index, new)
+                        count += 1
     return count
 
 

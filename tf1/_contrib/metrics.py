@@ -36,6 +36,8 @@ def streaming_pearson_correlation(predictions, labels, weights=None, metrics_col
                                   updates_collections=None, name=None):
     """Returns a metric: Pearson's correlation of predictions and labels. It is 0 if one of them is constant.
 
+    The metric keeps all values in memory.
+
     Args:
       predictions, labels: float tensors of the same size.
       weights: float tensor of the same size. None means that all weights are 1.
@@ -44,35 +46,22 @@ def streaming_pearson_correlation(predictions, labels, weights=None, metrics_col
     Returns:
       (value, update), like the functions of `tf.metrics`.
     """
+    weights = tf.ones_like(labels) if weights is None else weights
     with tf.variable_scope(name, "pearson_r", [predictions, labels]):
-        x, y = (tf.reshape(tf.cast(values, tf.float64), [-1]) for values in (predictions, labels))
-        weights = tf.ones_like(x) if weights is None else tf.reshape(tf.cast(weights, tf.float64), [-1])
-        # The total weight, the means of x and y, and the sums of the products of their differences from the
-        # means (Chan et al. 1979). With sums of x², the result for a constant x would often be NaN.
-        state = tf.get_variable("sums", [6], tf.float64, tf.zeros_initializer(), trainable=False,
-                                collections=[tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.METRIC_VARIABLES])
-        before, *means = tf.unstack(state[:3])
-        added = tf.reduce_sum(weights)
-        count = before + added
-        # The mean is computed from the differences to the first value, so that it is exact for a constant.
-        of_batch = [first + tf.div_no_nan(tf.reduce_sum(weights * (values - first)), added)
-                    for values, first in ((values, tf.reduce_sum(values[:1])) for values in (x, y))]
-        x_rest, y_rest = (values - mean for values, mean in zip((x, y), of_batch))
-        x_step, y_step = steps = [new - mean for new, mean in zip(of_batch, means)]
-        between = tf.div_no_nan(before * added, count)
-        products = [tf.reduce_sum(weights * rests) + between * of_means for rests, of_means in (
-            (x_rest * x_rest, x_step * x_step), (y_rest * y_rest, y_step * y_step),
-            (x_rest * y_rest, x_step * y_step))]
-        merged = tf.stack([count, *(mean + step * tf.div_no_nan(added, count)
-                                    for mean, step in zip(means, steps)),
-                           *(old + new for old, new in zip(tf.unstack(state[3:]), products))])
+        rows = tf.stack([tf.reshape(tf.cast(values, tf.float64), [-1])
+                         for values in (predictions, labels, weights)], 1)
+        value, update = map(_correlation, streaming_concat(rows))
+        return _metric(value, update, metrics_collections, updates_collections)
 
-        def correlation(state):
-            xx, yy, xy = tf.unstack(state[3:])
-            return tf.cast(tf.div_no_nan(xy, tf.sqrt(xx * yy)), tf.float32)
 
-        return _metric(correlation(state), correlation(tf.assign(state, merged)), metrics_collections,
-                       updates_collections)
+def _correlation(rows):
+    """Returns the correlation of x and y, float32 scalar. Each row contains x, y and a weight."""
+    values, weights = rows[:, :2], rows[:, 2:]
+    # The first row is subtracted before the mean, so that the differences are exactly 0 for a constant.
+    values -= values[:1]
+    values -= tf.div_no_nan(tf.reduce_sum(weights * values, 0), tf.reduce_sum(weights))
+    products = tf.matmul(weights * values, values, transpose_a=True)
+    return tf.cast(tf.div_no_nan(products[0, 1], tf.sqrt(products[0, 0] * products[1, 1])), tf.float32)
 
 
 def _metric(value, update, metrics_collections, updates_collections):

@@ -1,4 +1,4 @@
-"""Defines the optimizers of `tf.contrib.opt`, `tf.contrib.mixed_precision` and `tf.contrib.estimator`."""
+"""Defines the optimizers of `tf.contrib.opt` and `tf.contrib.mixed_precision`."""
 
 import functools
 
@@ -87,16 +87,6 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, tf.train.AdamOptimizer):
         super().__init__(weight_decay, learning_rate, beta1, beta2, epsilon, use_locking, name)
 
 
-class MomentumWOptimizer(DecoupledWeightDecayExtension, tf.train.MomentumOptimizer):
-    """Momentum with decoupled weight decay. Its slots are named <weight>/MomentumW."""
-
-    def __init__(self, weight_decay, learning_rate, momentum, use_locking=False, name="MomentumW",
-                 use_nesterov=False):
-        """Creates the optimizer. All arguments except weight_decay are those of
-        `tf.train.MomentumOptimizer`."""
-        super().__init__(weight_decay, learning_rate, momentum, use_locking, name, use_nesterov)
-
-
 class LazyAdamOptimizer(tf.train.AdamOptimizer):
     """Implements Adam, but changes neither the rows that have no gradient nor the moments of these rows.
 
@@ -104,13 +94,9 @@ class LazyAdamOptimizer(tf.train.AdamOptimizer):
     moments of rows without a gradient in each step.
     """
 
+    # `reference_variables` calls this method for resource variables, too.
     def _apply_sparse(self, grad, var):
-        return self._update_rows(grad.values, var, grad.indices)
-
-    def _resource_apply_sparse(self, grad, var, indices):
-        return self._update_rows(grad, var, indices)
-
-    def _update_rows(self, gradient, variable, indices):
+        variable, gradient, indices = var, grad.values, grad.indices
         dtype = variable.dtype.base_dtype
         rate, beta1, beta2, epsilon, power1, power2 = (
             tf.cast(value, dtype) for value in internals.adam_tensors(self))
@@ -150,29 +136,6 @@ for _method in ("compute_gradients", "apply_gradients", "get_slot", "get_slot_na
     setattr(WrappedOptimizer, _method, _forwarded(_method))
 
 
-class _ClippedOptimizer(WrappedOptimizer):
-    """Clips the norm of each gradient before the wrapped optimizer applies the gradient."""
-
-    def __init__(self, optimizer, clip_norm):
-        super().__init__(optimizer, "TransformGradients")
-        self._norm = clip_norm
-
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-        clipped = [(gradient if gradient is None else tf.clip_by_norm(gradient, self._norm), variable)
-                   for gradient, variable in grads_and_vars]
-        return super().apply_gradients(clipped, global_step, name)
-
-
-def clip_gradients_by_norm(optimizer, clip_norm):
-    """Returns an optimizer that clips the norm of each gradient separately.
-
-    Args:
-      optimizer: a `tf.train.Optimizer`.
-      clip_norm: maximum norm of a gradient.
-    """
-    return _ClippedOptimizer(optimizer, clip_norm)
-
-
 def clip_gradients_by_global_norm(gradients_variables, clip_norm=20.0):
     """Clips gradients to a global norm of at most clip_norm.
 
@@ -191,23 +154,7 @@ def clip_gradients_by_global_norm(gradients_variables, clip_norm=20.0):
 # --- Loss scaling: small gradients in half precision do not become 0 (arXiv:1710.03740, section 3.2) -------
 
 
-class LossScaleManager:
-    """Base class of objects that choose the loss scale of each step."""
-
-    def get_loss_scale(self):
-        """Returns the loss scale, a float32 scalar tensor."""
-        raise NotImplementedError
-
-    def update_loss_scale(self, finite_grads):
-        """Returns an op that updates the loss scale after a step.
-
-        Args:
-          finite_grads: bool scalar tensor, whether all gradients of the step were finite.
-        """
-        raise NotImplementedError
-
-
-class FixedLossScaleManager(LossScaleManager):
+class FixedLossScaleManager:
     """Keeps the loss scale constant."""
 
     def __init__(self, loss_scale):
@@ -217,13 +164,19 @@ class FixedLossScaleManager(LossScaleManager):
         self._loss_scale = tf.convert_to_tensor(loss_scale, tf.float32)
 
     def get_loss_scale(self):
+        """Returns the loss scale, a float32 scalar tensor."""
         return self._loss_scale
 
     def update_loss_scale(self, finite_grads):
+        """Returns an op that updates the loss scale after a step.
+
+        Args:
+          finite_grads: bool scalar tensor, whether all gradients of the step were finite.
+        """
         return tf.no_op()
 
 
-class ExponentialUpdateLossScaleManager(LossScaleManager):
+class ExponentialUpdateLossScaleManager:
     """Increases the loss scale after several consecutive steps with finite gradients, and decreases it after
     several steps with gradients that are not finite. The scale is never decreased below 1.
 
@@ -282,7 +235,7 @@ class LossScaleOptimizer(WrappedOptimizer):
 
         Args:
           opt: the tf.train.Optimizer.
-          loss_scale_manager: a `LossScaleManager`.
+          loss_scale_manager: an object with the methods of `FixedLossScaleManager`.
         """
         super().__init__(opt, "LossScaleOptimizer")
         self._manager = loss_scale_manager

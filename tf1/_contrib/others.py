@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from tf1._names.internals import lookup_ops as _lookup
+from tf1._names.namespace import refused
 
 
 def sequence_loss(logits, targets, weights, average_across_timesteps=True, average_across_batch=True,
@@ -60,26 +61,9 @@ def padded_batch_and_drop_remainder(batch_size, padded_shapes, padding_values=No
                                                 drop_remainder=True)
 
 
-def transform_graph(input_graph_def, inputs, outputs, transforms):
-    """Raises an error that says what to use instead. In TensorFlow 1, this function was
-    tensorflow.tools.graph_transforms.TransformGraph. Newer versions of TensorFlow do not have it.
-
-    Raises:
-      NotImplementedError: always.
-    """
-    raise NotImplementedError("TransformGraph: TensorFlow removed the graph transforms. Remove the call, or "
-                              "use tensorflow.python.tools.optimize_for_inference_lib.")
-
-
-def _refused(name):
-    """Returns a class that programs can import and subclass. The constructor of the class raises an error.
-    The checker recognizes the class by its attribute `is_refused`."""
-    def refuse(self, *args, **kwargs):
-        raise NotImplementedError(f"tf.contrib.seq2seq.{name}: tf.contrib is gone, without a replacement.")
-
-    return type(name, (), {"__init__": refuse, "is_refused": True})
-
-
+# In TensorFlow 1, this was tensorflow.tools.graph_transforms.TransformGraph.
+TransformGraph = refused("TransformGraph", "TensorFlow removed the graph transforms. Remove the call, or use "
+                         "tensorflow.python.tools.optimize_for_inference_lib.")
 # Encoder-decoder libraries import these names, but BERT does not use them. So importing a name works, and
 # only calling it raises an error.
 _CLASSES = """
@@ -89,7 +73,8 @@ _CLASSES = """
     LuongAttention LuongMonotonicAttention SampleEmbeddingHelper ScheduledEmbeddingTrainingHelper
     ScheduledOutputTrainingHelper TrainingHelper dynamic_decode
 """
-SEQ2SEQ_CLASSES = {name: _refused(name) for name in _CLASSES.split()}
+SEQ2SEQ_CLASSES = {name: refused(f"tf.contrib.seq2seq.{name}", "tf.contrib is gone, without a replacement.")
+                   for name in _CLASSES.split()}
 
 
 def tile_batch(t, multiplier, name=None):
@@ -102,19 +87,6 @@ def tile_batch(t, multiplier, name=None):
     """
     with tf.name_scope(name, "tile_batch"):
         return tf.nest.map_structure(lambda values: tf.repeat(values, multiplier, axis=0), t)
-
-
-def hardmax(logits, name=None):
-    """Returns a tensor that is 1 at the maximum along the last dimension, and 0 elsewhere
-    (contrib.seq2seq)."""
-    with tf.name_scope(name, "Hardmax", [logits]):
-        return tf.one_hot(tf.argmax(logits, -1), logits.shape.as_list()[-1] or tf.shape(logits)[-1],
-                          dtype=logits.dtype)
-
-
-def print_model_analysis(graph, run_meta=None, op_log=None, tfprof_cmd="scope", tfprof_options=None):
-    """Replaces contrib.tfprof.model_analyzer.print_model_analysis: calls tf.profiler.profile."""
-    return tf.profiler.profile(graph, run_meta, op_log, tfprof_cmd, tfprof_options or {})
 
 
 class ModeKeys:
@@ -150,17 +122,6 @@ def index_to_string_table_from_tensor(mapping, default_value="UNK", name=None):
     return _lookup.index_to_string_table_from_tensor(mapping, default_value, name)
 
 
-def string_to_index(tensor, mapping, default_value=-1, name=None):
-    """Looks up each string of `tensor` in the vector `mapping`. Returns the positions in `mapping`; a string
-    that `mapping` does not contain gets `default_value`."""
-    return index_table_from_tensor(mapping, default_value=default_value, name=name).lookup(tensor)
-
-
-def index_to_string(tensor, mapping, default_value="UNK", name=None):
-    """Returns the elements of `mapping` at the positions in an int64 tensor."""
-    return index_to_string_table_from_tensor(mapping, default_value, name).lookup(tensor)
-
-
 # --- learn.preprocessing ----------------------------------------------------------------------------------
 
 _WORD = re.compile(r"[A-Z]{2,}(?![a-z])|[A-Z][a-z]+(?=[A-Z])|['\w\-]+")
@@ -177,8 +138,7 @@ class CategoricalVocabulary:
 
     def __init__(self, unknown_token="<UNK>", support_reverse=True):
         """Creates a vocabulary. The argument support_reverse is ignored: `reverse` always works."""
-        self._words, self._mapping = [unknown_token], {unknown_token: 0}
-        self._counts, self._frozen = collections.Counter(), False
+        self._words, self._mapping, self._frozen = [unknown_token], {unknown_token: 0}, False
 
     def __len__(self):
         return len(self._words)
@@ -194,19 +154,7 @@ class CategoricalVocabulary:
             self._words.append(category)
         return self._mapping.get(category, 0)
 
-    def add(self, category, count=1):
-        """Adds a word, and counts how often it was added."""
-        if self.get(category):
-            self._counts[category] += count
-
-    def trim(self, min_frequency, max_frequency=-1):
-        """Keeps the words whose count is above min_frequency and, if max_frequency is positive, below
-        max_frequency. The most frequent word gets the id 1."""
-        kept = sorted((word for word, count in self._counts.items() if count > min_frequency and not
-                       0 < max_frequency <= count), key=lambda word: (-self._counts[word], word))
-        self._words = [self._words[0], *kept]
-        self._mapping = {word: index for index, word in enumerate(self._words)}
-        self._counts = collections.Counter({word: self._counts[word] for word in kept})
+    add = get
 
     def reverse(self, class_id):
         """Returns the word with an id."""
@@ -230,12 +178,14 @@ class VocabularyProcessor:
         self._tokenizer = tokenizer_fn or tokenizer
 
     def fit(self, raw_documents, unused_y=None):
-        """Adds the words of all texts to the vocabulary, and freezes the vocabulary."""
-        for words in self._tokenizer(raw_documents):
-            for word in words:
-                self.vocabulary_.add(word)
+        """Adds the words of all texts to the vocabulary, and freezes the vocabulary. With min_frequency, the
+        most frequent word gets the id 1, and words with the same frequency are sorted."""
+        counts = collections.Counter(word for words in self._tokenizer(raw_documents) for word in words)
         if self.min_frequency > 0:
-            self.vocabulary_.trim(self.min_frequency)
+            counts = sorted((word for word, count in counts.items() if count > self.min_frequency),
+                            key=lambda word: (-counts[word], word))
+        for word in counts:
+            self.vocabulary_.add(word)
         self.vocabulary_.freeze()
         return self
 

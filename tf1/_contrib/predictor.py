@@ -33,16 +33,12 @@ class Predictor:
         return self.session.run(self.fetch_tensors, feeds)
 
 
-def from_saved_model(export_dir, signature_def_key=None, signature_def=None, input_names=None,
-                     output_names=None, tags=None, graph=None, config=None):
+def from_saved_model(export_dir, signature_def_key=None, *, tags=None, graph=None, config=None):
     """Returns a `Predictor` of a SavedModel.
 
     Args:
       export_dir: directory of the SavedModel.
       signature_def_key: name of the signature. None means "serving_default".
-      signature_def: a SignatureDef that is used instead of a signature of the model.
-      input_names, output_names: {name of the input or output: name of its tensor}. If both arguments are
-        given, they are used instead of a signature.
       tags: tags of the graph, separated by commas. None means "serve".
       graph: the graph into which the model is loaded. None means a new graph.
       config: tf.ConfigProto of the session.
@@ -55,18 +51,14 @@ def from_saved_model(export_dir, signature_def_key=None, signature_def=None, inp
         loaded = tf.saved_model.loader.load(
             session, (tags or tf.saved_model.tag_constants.SERVING).split(","),
             _escape_directory(tf.compat.as_str(os.fspath(export_dir))))
-    if input_names is None or output_names is None:
-        if signature_def is None:
-            key = signature_def_key or tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
-            if key not in loaded.signature_def:
-                raise ValueError(f"{export_dir} has no signature {key!r}; its signatures are "
-                                 f"{', '.join(sorted(loaded.signature_def))}.")
-            signature_def = loaded.signature_def[key]
-        input_names = {name: info.name for name, info in signature_def.inputs.items()}
-        output_names = {name: info.name for name, info in signature_def.outputs.items()}
+    key = signature_def_key or tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+    if key not in loaded.signature_def:
+        raise ValueError(f"{export_dir} has no signature {key!r}; its signatures are "
+                         f"{', '.join(sorted(loaded.signature_def))}.")
+    signature = loaded.signature_def[key]
     return Predictor(session, *(
-        {name: session.graph.get_tensor_by_name(tensor) for name, tensor in names.items()}
-        for names in (input_names, output_names)))
+        {name: session.graph.get_tensor_by_name(info.name) for name, info in infos.items()}
+        for infos in (signature.inputs, signature.outputs)))
 
 
 def from_estimator(estimator, serving_input_receiver_fn, output_key=None, graph=None, config=None):

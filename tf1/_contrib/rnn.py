@@ -12,15 +12,14 @@ class _Cell(tf.nn.rnn_cell.RNNCell):
     """Base class of the cells in this module. It defines the sizes of the state and of the output."""
 
     _num_units = None  # set by subclasses
-    _num_proj = None  # size of the output of a cell with a projection
 
     @property
     def state_size(self):
-        return _StateTuple(self._num_units, self.output_size)
+        return _StateTuple(self._num_units, self._num_units)
 
     @property
     def output_size(self):
-        return self._num_proj or self._num_units
+        return self._num_units
 
 
 class _LayerCell(_Cell):
@@ -88,65 +87,46 @@ class LayerNormBasicLSTMCell(_Cell):
 class CoupledInputForgetGateLSTMCell(_Cell):
     """Implements an LSTM in which input gate = 1 - forget gate (Greff et al. 2015, arXiv:1503.04069).
 
-    The names of the variables are W and B. A cell with peepholes also has W_F_diag and W_O_diag. A cell with
-    a projection also has W_P.
+    The names of the variables are W and B. A cell with peepholes also has W_F_diag and W_O_diag.
     """
 
-    def __init__(self, num_units, use_peepholes=False, initializer=None, num_proj=None, proj_clip=None,
-                 num_unit_shards=1, num_proj_shards=1, forget_bias=1.0, state_is_tuple=True,
-                 activation=tf.tanh, reuse=None, layer_norm=False, norm_gain=1.0, norm_shift=0.0):
+    def __init__(self, num_units, use_peepholes=False, initializer=None, *, forget_bias=1.0,
+                 state_is_tuple=True, activation=tf.tanh, reuse=None):
         """Creates a cell.
 
         Args:
           num_units: size of the state.
           use_peepholes: whether the gates depend on the state of the cell.
           initializer: initializer of the weights.
-          num_proj: size of the output. None means the size of the state.
-          proj_clip: maximum absolute value of the output, if num_proj is given. None means no limit.
-          num_unit_shards, num_proj_shards: must be 1.
           forget_bias: bias that is added to the forget gate.
-          state_is_tuple: whether the state is a pair. If false, it is one tensor.
+          state_is_tuple: must be true.
           activation: activation function. The default is tanh.
           reuse: whether to reuse existing variables.
-          layer_norm, norm_gain, norm_shift: not supported.
 
         Raises:
-          ValueError: an argument is not supported.
+          ValueError: state_is_tuple is false.
         """
-        if num_unit_shards != 1 or num_proj_shards != 1 or layer_norm:
-            raise ValueError("CoupledInputForgetGateLSTMCell: num_unit_shards, num_proj_shards and "
-                             "layer_norm are not supported. Leave them out.")
+        if not state_is_tuple:
+            raise ValueError("CoupledInputForgetGateLSTMCell: state_is_tuple=False is not supported. The "
+                             "state is a pair.")
         super().__init__(_reuse=reuse)
-        self._num_units, self._num_proj, self._proj_clip = num_units, num_proj, proj_clip
-        self._peepholes, self._initializer = use_peepholes, initializer
-        self._forget_bias, self._activation, self._tuple = forget_bias, activation, state_is_tuple
-
-    @property
-    def state_size(self):
-        return super().state_size if self._tuple else sum(super().state_size)
+        self._num_units, self._peepholes, self._initializer = num_units, use_peepholes, initializer
+        self._forget_bias, self._activation = forget_bias, activation
 
     def call(self, inputs, state):
-        cell, hidden = state if self._tuple else tf.split(state, [self._num_units, self.output_size], 1)
+        cell, hidden = state
         arguments = tf.concat([inputs, hidden], 1)
         units, dtype = self._num_units, inputs.dtype
         with tf.variable_scope(tf.get_variable_scope(), initializer=self._initializer):
             weights = tf.get_variable("W", [arguments.shape[-1], 3 * units], dtype)
             bias = tf.get_variable("B", [3 * units], dtype, tf.zeros_initializer())
-            j, f, o = tf.split(tf.matmul(arguments, weights) + bias, 3, 1)
-            if self._peepholes:
-                of_forget = tf.get_variable("W_F_diag", [units], dtype)
-                of_output = tf.get_variable("W_O_diag", [units], dtype)
-                f += of_forget * cell
-            forget = tf.sigmoid(f + self._forget_bias)
-            cell = forget * cell + (1 - forget) * self._activation(j)
-            if self._peepholes:
-                o += of_output * cell
-            hidden = tf.sigmoid(o) * self._activation(cell)
-            if self._num_proj is not None:
-                hidden = tf.matmul(hidden, tf.get_variable("W_P", [units, self._num_proj], dtype))
-                if self._proj_clip is not None:
-                    hidden = tf.clip_by_value(hidden, -self._proj_clip, self._proj_clip)
-        return hidden, _StateTuple(cell, hidden) if self._tuple else tf.concat([cell, hidden], 1)
+            of_forget, of_output = [tf.get_variable(f"W_{gate}_diag", [units], dtype) if (
+                self._peepholes) else 0.0 for gate in "FO"]
+        j, f, o = tf.split(tf.matmul(arguments, weights) + bias, 3, 1)
+        forget = tf.sigmoid(f + of_forget * cell + self._forget_bias)
+        cell = forget * cell + (1 - forget) * self._activation(j)
+        hidden = tf.sigmoid(o + of_output * cell) * self._activation(cell)
+        return hidden, _StateTuple(cell, hidden)
 
 
 class SRUCell(_LayerCell):
@@ -185,41 +165,30 @@ class NASCell(_LayerCell):
     """Implements the recurrent cell that was found by architecture search (Zoph and Le 2017,
     arXiv:1611.01578, appendix A).
 
-    The variables are `recurrent_kernel` and `kernel`. A cell with a bias also has `bias`. A cell with a
-    projection also has `projection_weights`.
+    The variables are `recurrent_kernel` and `kernel`.
     """
 
-    def __init__(self, num_units, num_proj=None, use_bias=False, reuse=None, **kwargs):
+    def __init__(self, num_units, reuse=None, **kwargs):
         """Creates a cell.
 
         Args:
-          num_units: size of the state.
-          num_proj: size of the output. None means the size of the state, without a projection.
-          use_bias: whether a bias is added to the product of `recurrent_kernel`.
+          num_units: size of the state and of the output.
           reuse: whether to reuse existing variables.
           kwargs: further arguments of `tf.layers.Layer`, such as the name.
         """
         super().__init__(_reuse=reuse, **kwargs)
-        self._num_units, self._num_proj, self._use_bias = num_units, num_proj, use_bias
+        self._num_units = num_units
 
     def build(self, inputs_shape):
         width = 8 * self._num_units
-        self._recurrent_kernel = self.add_weight("recurrent_kernel", [self.output_size, width])
+        self._recurrent_kernel = self.add_weight("recurrent_kernel", [self._num_units, width])
         self._kernel = self.add_weight("kernel", [inputs_shape[-1], width])
-        self._bias = self._projection = None
-        if self._use_bias:
-            self._bias = self.add_weight("bias", [width], initializer=tf.zeros_initializer())
-        if self._num_proj is not None:
-            self._projection = self.add_weight("projection_weights", [self._num_units, self._num_proj])
         self.built = True
 
     def call(self, inputs, state):
         cell, hidden = state
-        recurrent = tf.matmul(hidden, self._recurrent_kernel)
-        if self._use_bias:
-            recurrent += self._bias
-        x = tf.split(tf.matmul(inputs, self._kernel), 8, 1)
-        h = tf.split(recurrent, 8, 1)
+        x, h = (tf.split(tf.matmul(values, kernel), 8, 1) for values, kernel in (
+            (inputs, self._kernel), (hidden, self._recurrent_kernel)))
         # The leaves of the tree are eight pairs of x and h. Each line below combines two leaves.
         first = tf.tanh(tf.sigmoid(x[0] + h[0]) * tf.nn.relu(x[1] + h[1]))
         second = tf.tanh(tf.sigmoid(x[2] + h[2]) + tf.nn.relu(x[3] * h[3]))
@@ -227,8 +196,6 @@ class NASCell(_LayerCell):
         fourth = tf.sigmoid(tf.tanh(x[6] + h[6]) + tf.sigmoid(x[7] + h[7]))
         cell = tf.tanh(first + cell) * second
         hidden = tf.tanh(cell * tf.tanh(third + fourth))
-        if self._projection is not None:
-            hidden = tf.matmul(hidden, self._projection)
         return hidden, _StateTuple(cell, hidden)
 
 
@@ -269,7 +236,7 @@ class LSTMBlockFusedCell:
         """Runs the LSTM over sequences.
 
         Args:
-          inputs: float [T, B, D], or a list of T tensors [B, D].
+          inputs: float [T, B, D].
           initial_state: pair of tensors [B, num_units]. None means zeros.
           dtype: dtype of the zeros, if initial_state is None. If dtype is None, the zeros have the dtype of
             the inputs.
@@ -277,19 +244,16 @@ class LSTMBlockFusedCell:
           scope: scope of the variables.
 
         Returns:
-          (outputs, state). The outputs have the shape [T, B, num_units]. If the inputs are a list, the
-          outputs are a list, too. After the end of a sequence, the outputs are 0. The state is an
-          LSTMStateTuple with the state at the end of each sequence.
+          (outputs, state). The outputs have the shape [T, B, num_units]. After the end of a sequence, the
+          outputs are 0. The state is an LSTMStateTuple with the state at the end of each sequence.
         """
-        is_list = isinstance(inputs, (list, tuple))
-        inputs = tf.stack(inputs) if is_list else tf.convert_to_tensor(inputs)
+        inputs = tf.convert_to_tensor(inputs)
         if self._cell is None:
             self._cell = LSTMBlockCell(*self._settings, _scope=scope)
             self._cell.build(inputs.shape[1:])  # otherwise, the variables would be in a scope `rnn`
         initial_state = initial_state if initial_state is None else _StateTuple(*initial_state)
-        outputs, state = tf.nn.dynamic_rnn(self._cell, inputs, sequence_length, initial_state,
-                                           dtype or inputs.dtype, time_major=True)
-        return tf.unstack(outputs) if is_list else outputs, state
+        return tf.nn.dynamic_rnn(self._cell, inputs, sequence_length, initial_state, dtype or inputs.dtype,
+                                 time_major=True)
 
 
 class TimeReversedFusedRNN:
@@ -301,8 +265,6 @@ class TimeReversedFusedRNN:
     def __call__(self, inputs, initial_state=None, dtype=None, sequence_length=None, scope=None):
         """Runs the cell over sequences; see `LSTMBlockFusedCell.__call__`."""
         def reverse(values):
-            if isinstance(values, (list, tuple)):
-                return tf.unstack(reverse(tf.stack(values)))
             if sequence_length is None:
                 return tf.reverse(values, [0])
             return tf.reverse_sequence(values, sequence_length, seq_axis=0, batch_axis=1)

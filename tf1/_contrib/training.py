@@ -19,7 +19,7 @@ class HParams:
         Args:
           hparam_def: hyperparameters to copy, in the form that `to_proto` returns. A protocol buffer of
             TensorFlow 1 is not supported.
-          model_structure: any object. `get_model_structure` returns it.
+          model_structure: ignored.
           **kwargs: names and values.
 
         Raises:
@@ -31,7 +31,6 @@ class HParams:
         if hparam_def is not None:
             kwargs = hparam_def.values()
         self._hparam_types = {}  # {name: (type, whether it is a list)}
-        self._model_structure = model_structure
         for name, value in kwargs.items():
             self.add_hparam(name, value)
 
@@ -93,8 +92,6 @@ class HParams:
             self.set_hparam(name, value)
         return self
 
-    set_from_map = override_from_dict
-
     def parse_json(self, values_json):
         """Sets hyperparameters from a JSON object; returns self. Raises the same errors as `set_hparam`."""
         return self.override_from_dict(json.loads(values_json))
@@ -124,14 +121,6 @@ class HParams:
         """Returns a copy of the hyperparameters, which can be passed as the argument hparam_def. The argument
         export_scope is ignored."""
         return type(self)(hparam_def=self)
-
-    def set_model_structure(self, model_structure):
-        """Stores an object that describes the model."""
-        self._model_structure = model_structure
-
-    def get_model_structure(self):
-        """Returns the object that describes the model."""
-        return self._model_structure
 
     def __contains__(self, key):
         return key in self._hparam_types

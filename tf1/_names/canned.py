@@ -77,8 +77,7 @@ class DNNClassifier(_Classifier):
     """Classifies with dense layers over feature columns."""
 
     def __init__(self, hidden_units, feature_columns, model_dir=None, n_classes=2, *, optimizer="Adagrad",
-                 activation_fn=tf.nn.relu, dropout=None, input_layer_partitioner=None, batch_norm=False,
-                 **settings):
+                 activation_fn=tf.nn.relu, dropout=None, **settings):
         """Creates the classifier. The arguments that are missing here are those of `_Classifier`.
 
         Args:
@@ -86,27 +85,23 @@ class DNNClassifier(_Classifier):
           feature_columns: list of columns of tf.feature_column.
           activation_fn: activation function of the hidden layers.
           dropout: probability that a value of a hidden layer is dropped. None means no dropout.
-          input_layer_partitioner: partitioner of the variables of the feature columns.
-          batch_norm: whether batch normalization follows each hidden layer.
         """
-        logits = functools.partial(_dnn_logits, feature_columns, hidden_units, activation_fn, dropout,
-                                   input_layer_partitioner, batch_norm)
+        logits = functools.partial(_dnn_logits, feature_columns, hidden_units, activation_fn, dropout)
         super().__init__({"dnn": (logits, optimizer, 0.05)}, model_dir, n_classes, **settings)
 
 
 class LinearClassifier(_Classifier):
     """Classifies with one weight for each value of the feature columns and each logit."""
 
-    def __init__(self, feature_columns, model_dir=None, n_classes=2, *, optimizer="Ftrl", partitioner=None,
+    def __init__(self, feature_columns, model_dir=None, n_classes=2, *, optimizer="Ftrl",
                  sparse_combiner="sum", **settings):
         """Creates the classifier. The arguments that are missing here are those of `_Classifier`.
 
         Args:
           feature_columns: list of columns of tf.feature_column.
-          partitioner: partitioner of the variables.
           sparse_combiner: how several values of a categorical column are combined: sum, mean or sqrtn.
         """
-        logits = functools.partial(_linear_logits, feature_columns, partitioner, sparse_combiner)
+        logits = functools.partial(_linear_logits, feature_columns, sparse_combiner)
         super().__init__({"linear": (logits, optimizer, 0.2)}, model_dir, n_classes, **settings)
 
 
@@ -116,8 +111,8 @@ class DNNLinearCombinedClassifier(_Classifier):
 
     def __init__(self, model_dir=None, linear_feature_columns=None, linear_optimizer="Ftrl",
                  dnn_feature_columns=None, dnn_optimizer="Adagrad", dnn_hidden_units=None,
-                 dnn_activation_fn=tf.nn.relu, dnn_dropout=None, n_classes=2, *, input_layer_partitioner=None,
-                 batch_norm=False, linear_sparse_combiner="sum", **settings):
+                 dnn_activation_fn=tf.nn.relu, dnn_dropout=None, n_classes=2, *, linear_sparse_combiner="sum",
+                 **settings):
         """Creates the classifier. The arguments are those of `LinearClassifier` and `DNNClassifier`.
 
         Raises:
@@ -129,11 +124,10 @@ class DNNLinearCombinedClassifier(_Classifier):
                 raise ValueError("DNNLinearCombinedClassifier: dnn_feature_columns needs dnn_hidden_units, "
                                  "the widths of the hidden layers.")
             logits = functools.partial(_dnn_logits, dnn_feature_columns, dnn_hidden_units, dnn_activation_fn,
-                                       dnn_dropout, input_layer_partitioner, batch_norm)
+                                       dnn_dropout)
             parts["dnn"] = logits, dnn_optimizer, 0.001
         if linear_feature_columns:
-            logits = functools.partial(_linear_logits, linear_feature_columns, input_layer_partitioner,
-                                       linear_sparse_combiner)
+            logits = functools.partial(_linear_logits, linear_feature_columns, linear_sparse_combiner)
             parts["linear"] = logits, linear_optimizer, min(0.005, 1 / math.sqrt(len(linear_feature_columns)))
         if not parts:
             raise ValueError("DNNLinearCombinedClassifier: pass linear_feature_columns, "
@@ -141,31 +135,20 @@ class DNNLinearCombinedClassifier(_Classifier):
         super().__init__(parts, model_dir, n_classes, **settings)
 
 
-def _linear_logits(columns, partitioner, sparse_combiner, features, width, training):
+def _linear_logits(columns, sparse_combiner, features, width, training):
     del training  # a linear model has no dropout
-    with tf.variable_scope(tf.get_variable_scope(), partitioner=partitioner):
-        return tf.feature_column.linear_model(features, columns, width, sparse_combiner)
+    return tf.feature_column.linear_model(features, columns, width, sparse_combiner)
 
 
-def _dnn_logits(columns, hidden_units, activation_fn, dropout, partitioner, batch_norm, features, width,
-                training):
-    with tf.variable_scope("input_from_feature_columns", partitioner=partitioner):
+def _dnn_logits(columns, hidden_units, activation_fn, dropout, features, width, training):
+    dense = functools.partial(tf.layers.dense, kernel_initializer=tf.glorot_uniform_initializer())
+    with tf.variable_scope("input_from_feature_columns"):
         values = tf.feature_column.input_layer(features, columns)
     for number, units in enumerate(hidden_units):
-        values = _layer(values, number, units, activation_fn, dropout, batch_norm, training)
-    return tf.layers.dense(values, width, name="logits", kernel_initializer=tf.glorot_uniform_initializer())
-
-
-def _layer(values, number, width, activation_fn, dropout, batch_norm, training):
-    name = f"hiddenlayer_{number}"
-    values = tf.layers.dense(values, width, activation_fn, name=name,
-                             kernel_initializer=tf.glorot_uniform_initializer())
-    if dropout is not None and training:
-        values = keyed_random.layer_dropout(values, dropout, training=True)
-    if batch_norm:
-        values = tf.layers.batch_normalization(values, momentum=0.999, training=training,
-                                               name=f"{name}/batchnorm_{number}")
-    return values
+        values = dense(values, units, activation_fn, name=f"hiddenlayer_{number}")
+        if dropout is not None and training:
+            values = keyed_random.layer_dropout(values, dropout, training=True)
+    return dense(values, width, name="logits")
 
 
 def _train_op(loss, parts):

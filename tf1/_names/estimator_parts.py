@@ -18,6 +18,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.estimator import estimator, evaluation
 from tf1._names import summary
+from tf1._names.namespace import refused
 from tf1._replicas.horovod_mode import script_divides_work
 from tf1._run import script_config, script_estimator
 
@@ -535,17 +536,10 @@ class TPURunConfig(script_config.RunConfig):
 class TPUEstimator(script_estimator.Estimator):
     """Extends `tf.estimator.Estimator` by the arguments of TensorFlow's TPUEstimator. Runs on CPU or GPU."""
 
-    def __init__(self, model_fn=None, model_dir=None, config=None, params=None, use_tpu=False,
-                 train_batch_size=None, eval_batch_size=None, predict_batch_size=None, batch_axis=None,
-                 eval_on_tpu=True, export_to_tpu=True, export_to_cpu=True, warm_start_from=None,
-                 embedding_config_spec=None, export_saved_model_api_version=None):
-        """Creates an Estimator; see `script_estimator.Estimator`.
-
-        The arguments batch_axis, eval_on_tpu, export_to_tpu, export_to_cpu, embedding_config_spec and
-        export_saved_model_api_version are ignored.
-        """
-        super().__init__(model_fn, model_dir, config, params, use_tpu, train_batch_size, eval_batch_size,
-                         predict_batch_size, warm_start_from)
+    def __init__(self, *arguments, batch_axis=None, eval_on_tpu=True, export_to_tpu=True, export_to_cpu=True,
+                 embedding_config_spec=None, export_saved_model_api_version=None, **settings):
+        """Creates an Estimator; see `script_estimator.Estimator`. The arguments with names are ignored."""
+        super().__init__(*arguments, **settings)
 
 
 class TPUEstimatorSpec(estimator.EstimatorSpec):
@@ -571,7 +565,6 @@ def CrossShardOptimizer(opt, reduction=None, name=None, group_assignment=None):
     return opt
 
 
-def TPUClusterResolver(tpu=None, zone=None, project=None, **others):
-    """Raises ValueError, because TPUs are not supported."""
-    raise ValueError(f"TPUClusterResolver(tpu={tpu!r}): TPUs are not supported, because TensorFlow removed "
-                     "its TPUEstimator. Run on CPU or GPU: --use_tpu=false.")
+TPUClusterResolver = refused(
+    "tf.contrib.cluster_resolver.TPUClusterResolver",
+    "TPUs are not supported. Call it only if the flag use_tpu is true, and run with --use_tpu=false.")

@@ -68,6 +68,19 @@ def defined_names(module):
             if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__}
 
 
+def refused(name, reason):
+    """Returns a class that programs can import and subclass. Its constructor raises a ValueError.
+
+    Args:
+      name: full name of the class, such as "tf.contrib.seq2seq.Helper".
+      reason: the rest of the message. The class has it as the attribute `refusal`, which the checker reads.
+    """
+    def refuse(self, *args, **kwargs):
+        raise ValueError(f"{name}: {reason}")
+
+    return type(name.rpartition(".")[2], (), {"__init__": refuse, "refusal": reason})
+
+
 def rows(text, columns=2):
     """Returns the rows of a table: one row for each line, as a list of its columns.
 

@@ -7,7 +7,7 @@ import contextlib
 import tensorflow.compat.v1 as tf
 
 from bertlib.system import replica_group
-from tf1._names.namespace import Namespace
+from tf1._names.namespace import Namespace, refused
 
 
 class DistributeConfig(collections.namedtuple(
@@ -58,13 +58,9 @@ def collective_all_reduce_strategy(num_gpus_per_worker=0, communication=None):
     return mirrored_strategy(num_gpus_per_worker=num_gpus_per_worker)
 
 
-def _refused(name, reason):
-    def strategy(*args, **kwargs):
-        raise ValueError(f"tf.contrib.distribute.{name}: {reason} Leave the strategy out; the run then uses "
-                         "one device.")
-    strategy.__doc__ = f"Raises ValueError: {reason}"
-    strategy.__name__ = name
-    return strategy
+def _refused(name, what):
+    return refused(f"tf.contrib.distribute.{name}", f"{what} are not supported. Leave the strategy "
+                   "out; the run then uses one device.")
 
 
 def _cross_device_ops(*args, **kwargs):
@@ -80,5 +76,5 @@ CONTRIB = dict(
     AllReduceCrossDeviceOps=_cross_device_ops, AllReduceCrossTowerOps=_cross_device_ops,
     CollectiveAllReduceStrategy=collective_all_reduce_strategy, DistributeConfig=DistributeConfig,
     MirroredStrategy=mirrored_strategy, OneDeviceStrategy=tf.distribute.OneDeviceStrategy,
-    ParameterServerStrategy=_refused("ParameterServerStrategy", "parameter servers are not supported."),
-    TPUStrategy=_refused("TPUStrategy", "TPUs are not supported."))
+    ParameterServerStrategy=_refused("ParameterServerStrategy", "parameter servers"),
+    TPUStrategy=_refused("TPUStrategy", "TPUs"))

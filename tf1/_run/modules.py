@@ -103,7 +103,7 @@ def _files():
         files.update({f"tensorflow.contrib.{name}": getattr(contrib, part) for name in _with_packages(
             f"{folder}.{name}" for name in names.split()) - {part}})
     files["tensorflow.tools.graph_transforms"] = Namespace("tensorflow.tools.graph_transforms", dict(
-        TransformGraph=others.transform_graph))
+        TransformGraph=others.TransformGraph))
     estimator = tensorflow_names.every_estimator_name
     for root in _ESTIMATOR_ROOTS:
         files.update({f"{root}.{name}": estimator for name in _with_packages(_ESTIMATOR_FILES.split())})

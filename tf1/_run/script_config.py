@@ -46,10 +46,6 @@ class RunConfig(run_config.RunConfig):
                                  "to use one device.")
         self.train_distribute, self.eval_distribute = train_distribute, eval_distribute
         self.device_fn = device_fn
-        self.protocol = protocol
-        self.experimental_distribute = experimental_distribute
-        self.experimental_max_worker_delay_secs = experimental_max_worker_delay_secs
-        self.session_creation_timeout_secs = session_creation_timeout_secs
 
     @property
     def task_id(self):
