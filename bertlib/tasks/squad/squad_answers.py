@@ -416,7 +416,7 @@ def write_nbest(predictions, path):
             question = json.dumps({prediction.qas_id: entries}, indent=4)  # writes -Infinity, as published
             writer.write(("," if results else "") + question[len("{"):-len("\n}")])
             results.append(prediction._replace(nbest=None))
-        writer.write("\n}\n" if results else "}\n")
+        writer.write("\n}\n")
     return results
 
 

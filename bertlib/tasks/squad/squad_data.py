@@ -95,7 +95,7 @@ class InputFeatures:
       tokens: list of str, without padding.
       token_to_orig_map: {index in `tokens`: index of the word in the context}, for the tokens of the context.
       token_is_max_context: {index in `tokens`: bool}, for the tokens of the context. True if this window has
-        the most context around the token, see `_context_score`.
+        the most context around the token, see `_max_context`.
       input_ids: list of max_seq_length ints: the WordPiece ids, and zeros after them.
       input_mask: list of max_seq_length ints, 1 for a token and 0 for padding.
       segment_ids: list of max_seq_length ints, 1 for the tokens of the context and the last [SEP], and 0 for
@@ -269,9 +269,6 @@ def _parse(path, parse, *arguments, line=1):
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}:{error.lineno + line - 1}:{error.colno}: this is not JSON ({error.msg}). "
                          "Correct the file; if it is truncated, download it again") from None
-    except RecursionError:
-        raise ValueError(f"{path}:{line}: the JSON value that begins here is nested too deeply to be a file "
-                         "of questions. Correct the file, or download it again") from None
 
 
 def _questions_in_squad_file(path, document):
@@ -398,19 +395,8 @@ def _improve_answer_span(doc_tokens, input_start, input_end, tokenizer, orig_ans
     return input_start, input_end
 
 
-def _context_score(span, position):
-    """Returns a score for the amount of context that a token has in a window.
-
-    The score is the number of tokens before or after the token, whichever is smaller. A hundredth of the
-    length of the window is added: if the numbers are equal in two windows, the longer window has the higher
-    score.
-    """
-    before = position - span.start
-    return min(before, span.length - 1 - before) + 0.01 * span.length
-
-
 def _check_is_max_context(doc_spans, cur_span_index, position):
-    """Returns whether a window has the most context around a token, see `_context_score`. If several windows
+    """Returns whether a window has the most context around a token, see `_max_context`. If several windows
     have the same highest score, the function returns True only for the first of these windows.
 
     Args:
@@ -418,19 +404,24 @@ def _check_is_max_context(doc_spans, cur_span_index, position):
       cur_span_index: int, index of the window.
       position: int, index of the token in the whole context.
     """
-    holding = [i for i, span in enumerate(doc_spans) if span.start <= position < span.start + span.length]
-    return bool(holding) and cur_span_index == max(holding,
-                                                   key=lambda i: _context_score(doc_spans[i], position))
+    span = doc_spans[cur_span_index]
+    return (span.start <= position < span.start + span.length
+            and _max_context(tuple(doc_spans))[cur_span_index][position - span.start])
 
 
 @functools.lru_cache(_REMEMBERED_LAYOUTS)
 def _max_context(doc_spans):
     """Returns the results of `_check_is_max_context` for the tokens of each window: a list of lists of
-    bool."""
+    bool.
+
+    The score of a token in a window is the number of tokens before or after the token, whichever is smaller.
+    A hundredth of the length of the window is added: if the numbers are equal in two windows, the longer
+    window has the higher score.
+    """
     best = {}
     for i, span in enumerate(doc_spans):
-        for position in range(span.start, span.start + span.length):
-            score = _context_score(span, position)
+        for before in range(span.length):
+            position, score = span.start + before, min(before, span.length - 1 - before) + 0.01 * span.length
             if position not in best or score > best[position][0]:
                 best[position] = score, i
     return [[best[position][1] == i for position in range(span.start, span.start + span.length)]
