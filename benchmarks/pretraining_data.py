@@ -3,8 +3,8 @@
     python benchmarks/pretraining_data.py --input_file=corpus.txt [--max_seq_length=128] [--rounds=5] \\
       [--workers] [--results=NAME]
 
-The streamed program is the one of this project. The published algorithm is in tests/plain_pretraining.py. The
-two programs run alternately. Each run has a new tokenizer, whose cache of words is empty. The programs draw
+The streamed program is the one of this project. The published algorithm is in plain_pretraining.py. The two
+programs run alternately. Each run has a new tokenizer, whose cache of words is empty. The programs draw
 different random numbers, so their results agree only in the counts. With `--workers`, the script also
 compares the files that 1, 2 and 4 processes write, and prints the wall times. The exit code is 1 if these
 files differ, or if the published algorithm takes less than 5 times the CPU seconds of the streamed program.
@@ -22,14 +22,12 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from absl import logging
+import plain_pretraining
 import results
 
 from bertlib.runs import model_config
 from bertlib.tasks.pretraining import pretraining_data, pretraining_stream
 import tokenization
-
-sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests"))
-import plain_pretraining  # isort: skip  (needs the path above)
 
 SEED = 12345
 WANTED_RATIO = 5

@@ -1,8 +1,8 @@
 """A plain implementation of the published algorithm for pre-training data.
 
-Tests compare the project's results with it, and benchmarks compare its speed. Tokens are strings, each pass
-is a loop, all text and all instances are in memory, and TensorFlow serializes the instances. An instance is
-the tuple (tokens, segment_ids, positions, labels, is_random_next).
+`benchmarks/pretraining_data.py` measures its speed. Tokens are strings, each pass is a loop, all text and all
+instances are in memory, and TensorFlow serializes the instances. An instance is the tuple (tokens,
+segment_ids, positions, labels, is_random_next).
 """
 
 import tensorflow.compat.v1 as tf
