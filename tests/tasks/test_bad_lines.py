@@ -13,7 +13,7 @@ import helpers
 from helpers import example_reader, write_file
 import pytest
 
-from bertlib.data import faults, labelled_rows, tables
+from bertlib.data import faults, tables
 from bertlib.tasks import split_data
 from bertlib.tasks.classification import dev_split, row_examples
 from bertlib.tasks.classification.classifier_data import InputExample
@@ -195,13 +195,11 @@ def test_other_delimiters_are_refused(value):
 TEXTS = ["café", "Ċ\u0a0a\u0aff", "a\u2028b\u0085c", "文字", "🙂", 'a\nb"']
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-8-sig", "UTF8",
-                                      "gb18030"])
-@pytest.mark.parametrize("ends", ["\n", "\r\n"])
-def test_texts_are_the_same_in_each_encoding(encoding, ends, tmp_path):
-    mark = "\ufeff" if encoding.endswith(("le", "be")) else ""
+@pytest.mark.parametrize("encoding, mark", [
+    ("utf-16", ""), ("utf-16-be", "\ufeff"), ("utf-32", ""), ("UTF8", ""), ("gb18030", "")])
+def test_texts_are_the_same_in_each_encoding(encoding, mark, tmp_path):
     quoted = ['"' + text.replace('"', '""') + '"' for text in TEXTS]
-    content = mark + "text,label" + ends + "".join(f"{text},x{ends}" for text in quoted)
+    content = mark + "text,label\r\n" + "".join(f"{text},x\r\n" for text in quoted)
     rows = example_reader(encoding=encoding).read(written(tmp_path, content, encoding=encoding)).rows
     assert [(row.line, row.text_a) for row in rows] == list(enumerate(TEXTS, 2))
 
@@ -276,15 +274,6 @@ def test_an_encoding_that_needs_a_mark_names_the_file_without_it(encoding, tmp_p
         error_of(path, encoding=encoding, text=["text"]))
 
 
-@pytest.mark.parametrize("content, encoding", [
-    (b"a\xff\n", "utf-8"), (b"PK\x03\x04\n", "utf-8"), ("\ufeff".encode("utf-8") + b"\xfc\n", "latin-1"),
-    (b"a\x81\n", "cp1252"), (b"a\n", "utf-16"), (b"PK\x03\x04\n", "cp1252")])
-def test_lines_that_cannot_be_decoded_are_of_one_kind(content, encoding):
-    (_, row), = tables.read_lines(io.BytesIO(content), encoding)
-    assert isinstance(row, tables.RowError) and row.kind == "bad encoding"
-    assert ("the workbook of a spreadsheet" in row.problem) == (content[:1] == b"P")
-
-
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le"])
 def test_a_mark_is_removed_only_at_the_start_of_a_file(encoding):
     content = "\ufeffa\n\ufeffb\n".encode(encoding)
@@ -314,25 +303,19 @@ def test_names_of_encodings(name, holds):
 # --- A part of the examples ------------------------------------------------------------------------------
 
 
-def draw(examples, number):
-    settings = types.SimpleNamespace(max_train_examples=3, max_eval_examples=number)
-    return split_data.draw_examples(settings, "dev_mismatched", examples, dev_split.row_digest)
-
-
 def test_examples_are_drawn_by_content_and_more_of_them_include_fewer():
+    def draw(examples, number):
+        settings = types.SimpleNamespace(max_train_examples=3, max_eval_examples=number)
+        return split_data.draw_examples(settings, "dev_mismatched", examples, dev_split.row_digest)
+
     examples = [InputExample(f"dev-{number}", f"text {number % 40}", None, "xy"[number % 2])
                 for number in range(60)]
-    other = random.Random(3).sample(examples, 60)
-    before = []
-    for number in (1, 5, 30, 59, 60, 99):
-        drawn = draw(examples, number)
-        contents = sorted((example.text_a, example.label) for example in drawn)
+    shuffled, before = random.Random(3).sample(examples, 60), []
+    for number in (1, 5, 59, 60, 99):
+        drawn, of_shuffled = draw(examples, number), draw(shuffled, number)
         assert len(drawn) == min(number, 60) and drawn == [one for one in examples if one in drawn]
-        assert contents == sorted((example.text_a, example.label)
-                                  for example in draw(other, number))
+        assert sorted((one.text_a, one.label) for one in drawn) == sorted(
+            (one.text_a, one.label) for one in of_shuffled)
         assert set(map(id, before)) <= set(map(id, drawn))
         before = drawn
     assert draw(examples, None) is examples
-    rows = [labelled_rows.Row(1, (example.text_a,), example.label) for example in examples]
-    assert [row.text_a for row in draw(rows, 9)] == [
-        example.text_a for example in draw(examples, 9)]

@@ -7,7 +7,6 @@ import os
 from absl import logging
 from helpers import DATA, WordTokenizer, error_of
 import pytest
-import tensorflow as tf
 
 from bertlib.tasks.classification import classifier_data
 import tokenization
@@ -109,20 +108,6 @@ def test_first_examples_and_progress_are_logged(info, tokenizer):
                     "Converting example 10000 of 10001"]
 
 
-def test_records_hold_the_features(tmp_path):
-    output = str(tmp_path / "train.tf_record")
-    arguments = [*some_examples(3), classifier_data.PaddingInputExample()], ["0", "1"], 8, WordTokenizer()
-    classifier_data.file_based_convert_examples_to_features(*arguments, output)
-    features = classifier_data.convert_examples_to_features(*arguments)
-    for record, expected in zip(tf.compat.v1.io.tf_record_iterator(output), features, strict=True):
-        row = tf.train.Example.FromString(record).features.feature
-        assert {name: list(row[name].int64_list.value) for name in row} == {
-            "input_ids": expected.input_ids, "input_mask": expected.input_mask,
-            "segment_ids": expected.segment_ids, "label_ids": [expected.label_id],
-            "is_real_example": [int(expected.is_real_example)]}
-    assert row["is_real_example"].int64_list.value == [0]
-
-
 # Processors on well-formed files. test_glue.py has most of them.
 
 
@@ -159,15 +144,12 @@ def test_byte_order_mark_and_windows_line_ends(tmp_path):
 
 def test_read_tsv_takes_fields_as_they_come(tmp_path):
     path = write(tmp_path / "x.tsv", 'a "b" c\t"d', "", "e\u2028f\x85g\x0bh\tI'm\\", end="\n")
+    assert classifier_data.DataProcessor._read_tsv(write(tmp_path / "y.tsv", '"a\tb"\t"c ""d"""'), '"') == [
+        ["a\tb", 'c "d"']]
     rows = classifier_data.DataProcessor._read_tsv(path)
     assert rows == [['a "b" c', '"d'], [], ["e\u2028f\x85g\x0bh", "I'm\\"]]
     assert type(rows) is list
     assert {type(row) for row in rows} == {list}
-
-
-def test_read_tsv_with_a_quote_character(tmp_path):
-    path = write(tmp_path / "x.tsv", '"a\tb"\t"c ""d"""')
-    assert classifier_data.DataProcessor._read_tsv(path, quotechar='"') == [["a\tb", 'c "d"']]
 
 
 def test_get_processor():
@@ -210,22 +192,6 @@ def test_subclass_of_the_base_class(tmp_path):
             method(str(tmp_path))
     with pytest.raises(NotImplementedError):
         classifier_data.DataProcessor().get_labels()
-
-
-class ReorderedMrpc(classifier_data.MrpcProcessor):
-    """A processor that inherits the files of MRPC, but reads other columns."""
-
-    def _create_examples(self, lines, set_type):
-        return [classifier_data.InputExample(f"{set_type}-{i}", line[1], line[2], line[0])
-                for i, line in enumerate(lines)]
-
-
-def test_subclass_with_other_columns_is_not_held_to_ours(tmp_path):
-    for name in ("train.tsv", "test.tsv"):
-        write(tmp_path / name, "Quality\tb\tc", "yes\tB\tC")
-    processor = ReorderedMrpc()
-    assert described(processor.get_train_examples(str(tmp_path)))[1] == ("train-1", "B", "C", "yes")
-    assert processor.get_test_labels(str(tmp_path)) is None
 
 
 def test_a_class_that_chooses_its_layout(tmp_path):
@@ -305,14 +271,6 @@ def test_unknown_label(task, name, rows, line, label, tmp_path):
     assert said.startswith(f"{path}:{line}: the label {label!r} is not one of {known}: ")
     assert ("without a header row" in said) == (task == "cola")
     assert ("remove all rows with this label" in said) == (task == "mnli")
-
-
-def test_unknown_test_label(tmp_path):
-    path = write(tmp_path / "test.tsv", MRPC_HEADER, "x\t1\t2\tA\tB")
-    processor = classifier_data.MrpcProcessor()
-    assert len(processor.get_test_examples(str(tmp_path))) == 1
-    with pytest.raises(ValueError, match=f"{path}:2: the label 'x'"):
-        processor.get_test_labels(str(tmp_path))
 
 
 def test_bytes_that_are_not_utf8(tmp_path):

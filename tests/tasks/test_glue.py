@@ -215,14 +215,6 @@ def test_scores_of_another_regression_have_its_own_range(tmp_path, monkeypatch):
     assert problem.endswith(":3: '40.5' is not a number from -10 to 40")
 
 
-def test_scores_without_a_declared_range_are_any_finite_numbers(tmp_path):
-    path = tmp_path / "X.tsv"
-    for score, is_right in (("-1e9", True), ("inf", False), ("nan", False)):
-        path.write_text(f"index\tprediction\n0\t{score}\n")
-        problem = glue_submission_files.find_problem(path, glue_submission_files.TestSet("x", 1, None))
-        assert (problem is None) == is_right
-
-
 HEADER = b"index\tprediction\n"
 
 
@@ -231,8 +223,6 @@ LABELLED = [
     (b"0\t1\n1\t0\n", None), (b"0\t1\n1\t0", ":3: the last line has no line end"),
     (b"0\t1\n2\t0\n", ":3: the index must be 1, but is '2'"),
     (b"0\t1\n1 0\n", ":3: the index must be 1, but is '1 0'"),
-    (b"0\t1\n1\tyes\n", ":3: 'yes' is not one of 0, 1"),
-    (b"0\t1\n", " contains 1 predictions, but the test set has 2 examples"),
     (b"0\t1\n1\t0\n2\t0\n", " contains 3 predictions, but the test set has 2 examples")]
 SCORED = [
     (b"0\t0\n1\t5.000\n", None), (b"0\t0\n1\t5.001\n", ":3: '5.001' is not a number from 0 to 5"),
@@ -243,7 +233,6 @@ SCORED = [
 @pytest.mark.parametrize("labels, content, problem", [
     *((["0", "1"], HEADER + rows, problem) for rows, problem in LABELLED),
     *((None, HEADER + rows, problem) for rows, problem in SCORED),
-    (None, b"", ":1: the header must be 'index\\tprediction', but is ''"),
     (None, b"0\t1\n1\t0\n", ":1: the header must be 'index\\tprediction', but is '0\\t1'")])
 def test_what_is_wrong_with_a_file_of_predictions(labels, content, problem, tmp_path):
     path = tmp_path / "X.tsv"
@@ -254,15 +243,11 @@ def test_what_is_wrong_with_a_file_of_predictions(labels, content, problem, tmp_
 
 
 def test_a_zip_holds_the_files_and_is_a_function_of_them(tmp_path):
-    members = []
-    for name in ("A.tsv", "B.tsv"):
-        path = tmp_path / name[0] / name
-        path.parent.mkdir()
-        path.write_text(name * 100)
-        members.append(str(path))
-    glue_submission_files.write_zip(str(tmp_path / "first.zip"), members)
-    glue_submission_files.write_zip(str(tmp_path / "second.zip"), members)
+    path = tmp_path / "A.tsv"
+    path.write_text("A" * 100)
+    for seconds, name in enumerate(("first.zip", "second.zip")):
+        os.utime(path, (10**9 * (1 + seconds),) * 2)
+        glue_submission_files.write_zip(str(tmp_path / name), [str(path)])
     assert (tmp_path / "first.zip").read_bytes() == (tmp_path / "second.zip").read_bytes()
     with zipfile.ZipFile(tmp_path / "first.zip") as archive:
-        assert {name: archive.read(name).decode() for name in archive.namelist()} == {
-            "A.tsv": "A.tsv" * 100, "B.tsv": "B.tsv" * 100}
+        assert archive.namelist() == ["A.tsv"] and archive.read("A.tsv") == b"A" * 100

@@ -27,15 +27,6 @@ def read(path, *lines, needs_labels=True, skip=False, **flags):
 # --- Reading ---------------------------------------------------------------------------------------------
 
 
-def test_a_file_in_the_columns_of_swag(tmp_path):
-    file = read(tmp_path / "a.csv", f"id,startphrase,{HEADER}", f'7,"the cat, it",{GOOD}')
-    question, = file.rows
-    assert (file.is_labelled, question.line, question.label) == (True, 2, "0")
-    assert question.texts == ("the cat sees a bird .", "it", "eats the bird .", "finds a house .",
-                              "moves a train .")
-    assert question.values[1] == "the cat, it"
-
-
 def test_a_test_file_needs_no_labels(tmp_path):
     unlabelled = [line.rpartition(",")[0] for line in (HEADER, GOOD)]
     file = read(tmp_path / "a.csv", *unlabelled, needs_labels=False)
@@ -45,7 +36,7 @@ def test_a_test_file_needs_no_labels(tmp_path):
     # A column whose labels are all empty counts as no column. If only some labels are empty, it is an error.
     empty = read(tmp_path / "a.csv", HEADER, GOOD[:-1], GOOD[:-1] + " ", needs_labels=False, skip=None)
     assert not empty.is_labelled and [question.label for question in empty.rows] == [None, None]
-    for label in ("null", "-1", '"-1"'):
+    for label in ("-1", '"-1"'):
         row = f'{{"sent1": "a", "sent2": "b", "ending0": "c", "ending1": "d", "label": {label}}}'
         assert not read(tmp_path / "a.jsonl", row, needs_labels=False, skip=None).is_labelled
     with pytest.raises(ValueError, match=r"(?s)a.csv:2: the label is empty; complete the row.*\n"
@@ -56,13 +47,9 @@ def test_a_test_file_needs_no_labels(tmp_path):
 @pytest.mark.parametrize(("lines", "said"), [
     ([HEADER, GOOD, GOOD[:-1] + "3"], "a.csv:3: the label is '3', but it should be the number of the right "
                                       "ending, from 0 to 2"),
-    ([HEADER, GOOD, GOOD[:-1] + "x"], "a.csv:3: the label is 'x'"),
-    ([HEADER, GOOD, GOOD[:-1]], "a.csv:3: the label is empty"),
     ([HEADER, GOOD.replace("finds a house .", " ")], "a.csv:2: the text in column ending1 is empty"),
-    ([HEADER, GOOD, "a,b"], "a.csv:3: the row has 2 columns, but line 1 has 6"),
-    (["sent1,sent2,ending0,label", "a,b,c,0"], "a.csv:1: there is no column 'ending1'"),
-    ([HEADER], "a.csv:1: the file has only a header row"), ([], "a.csv: the file is empty")])
-def test_a_bad_line_is_named(lines, said, tmp_path):
+    (["sent1,sent2,ending0,label", "a,b,c,0"], "a.csv:1: there is no column 'ending1'")])
+def test_a_bad_line_is_named(lines, said, tmp_path):  # test_reader_properties.py has further faults
     assert said in error_of(read, tmp_path / "a.csv", *lines)
 
 

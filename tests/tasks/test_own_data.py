@@ -30,15 +30,13 @@ def test_a_missing_value_of_a_further_column_stays_missing():
 
 
 @pytest.mark.parametrize("name, content", [
-    ("a.csv", '"sep=;"\ntext;label\na cat;x\n'), ("a.csv", "SEP=,\ntext,label\na cat,x\n"),
-    ("a.csv", "sep=\\t\ntext\tlabel\na cat\tx\n"), ("a.tsv", "sep=\t\ntext\tlabel\na cat\tx\n")])
+    ("a.csv", '"SEP=;"\ntext;label\na cat;x\n'), ("a.csv", "sep=\\t\ntext\tlabel\na cat\tx\n")])
 def test_the_line_with_which_excel_names_the_delimiter_is_no_row(name, content, tmp_path):
     row, = reader().read(write_file(tmp_path / name, content)).rows
     assert row[:3] == (3, ("a cat",), "x")
 
 
 @pytest.mark.parametrize("names, text", [
-    ("text,label,id", ["text"]), ("sentence1,sentence2,label", ["sentence1", "sentence2"]),
     ("class,answer,question", ["question", "answer"]), ("Text,LABEL,id", ["Text"]),
     ("Text,text,label", ["text"])])
 def test_usual_names_are_found(names, text, tmp_path):
@@ -67,8 +65,7 @@ MANY = "".join(f"a dog {number},{'xy'[number % 2]}\n" for number in range(20))
     ("was,kind\na,x\nb,y\nc,x\nd,y\n", [2], "header row: was"),
     ("Text,x\na,x\nb,y\n", [2], "header row: Text, x"),
     # The label of the first row is in no other row. Only one of the other labels also occurs once.
-    (f"a cat,kind\n{MANY}a bird,z\n", [2], "header row"), (f"the text,label\n{ONCE}", [2], "header row"),
-    (f"sentence,x\n{ONCE}", [2], "header row"), (f"sentence\n{TEXTS}", None, "header row")])
+    (f"a cat,kind\n{MANY}a bird,z\n", [2], "header row"), (f"sentence\n{TEXTS}", None, "header row")])
 def test_a_header_taken_for_an_example_is_noticed(content, labels, expected, tmp_path, caplog):
     path = write_file(tmp_path / "test.csv", content)
     with pytest.raises(ValueError, match="test.csv:1: the columns are given by number, but this row looks "
@@ -80,7 +77,7 @@ def test_a_header_taken_for_an_example_is_noticed(content, labels, expected, tmp
 
 
 @pytest.mark.parametrize("header, content, count", [
-    (None, "a,x\nb,y\nc,x\n", 3), (None, "a,x\nb,y\nc,z\n", 3), (True, "was,kind\na,x\nb,y\nc,x\n", 3),
+    (None, "a,x\nb,y\nc,z\n", 3), (True, "was,kind\na,x\nb,y\nc,x\n", 3),
     # A first row in which a label of other rows occurs is an example.
     (True, "a,x\nb,y\nc,x\n", None)])
 def test_an_example_taken_for_a_header_is_noticed(header, content, count, tmp_path):
@@ -94,11 +91,10 @@ def test_an_example_taken_for_a_header_is_noticed(header, content, count, tmp_pa
 
 
 @pytest.mark.parametrize("content, labels, known", [
-    (f"Great,z\n{ONCE}", [2], None), (f"Great,x\n{ONCE}", [2], None),
-    (f'"Great movie, really!",once\n{ONCE}', [2], None), (f"Great!\n{TEXTS}", None, None),
-    ("It is,once\nso,x\nthey say,y\nand,z\n", [2], None), (f"What a film\n{TEXTS}", None, None),
+    (f"Great,x\n{ONCE}", [2], None), (f'"Great movie, really!",once\n{ONCE}', [2], None),
+    (f"Great!\n{TEXTS}", None, None), ("It is,once\nso,x\nthey say,y\nand,z\n", [2], None),
     (f"Great,once\n{ONCE}", [2], ["once", "x", "y", "z"]), (f"a cat,n/a\n{NUMBERED}", None, None),
-    (f"7,1\n{NUMBERED}", [2], None), ("so,1\nit,2\n", [2], None), ("no,42\n", [2], None),
+    (f"7,1\n{NUMBERED}", [2], None), ("no,42\n", [2], None),
     ("a cat sat on the mat,once\nso,x\nit,x\nis,y\nan,y\n", [2], None),
     ('"a cat sat on the mat, 3",unknown\nso,1\nit,2\n', None, None)])
 def test_a_real_first_row_is_an_example(content, labels, known, tmp_path):
@@ -142,7 +138,7 @@ def test_numbers_of_json_are_labels_and_scores(tmp_path):
 
 @pytest.mark.parametrize("training, content, is_labelled", [
     (None, "a cat\tx\na dog\ty\n", True), (None, "a cat\na dog\n", False),
-    ("b\tx\nc\ty\n", "a cat\tx\na dog\ty\n", True), ("b\tx\nc\ty\n", "a cat\na dog\n", False),
+    ("b\tx\nc\ty\n", "a cat\na dog\n", False),
     # Most labels are known.
     (None, "a cat\tx\na dog\ty\nb\tx\nc\tY\n", True), (None, "a cat\tx\na dog\tZ\nb\tx\nc\tY\n", False),
     # The last column of a file without labels is another column.
@@ -156,9 +152,8 @@ def test_labels_of_a_test_file_without_names_are_recognized(training, content, i
 
 
 @pytest.mark.parametrize("name, content, labels", [
-    ("test.csv", "question,answer\na,b\n", None), ("test.csv", "question,answer,kind\na,b,\nc,d, \n", None),
+    ("test.csv", "question,answer,kind\na,b,\nc,d, \n", None),
     ("test.csv", "question,answer,kind\na,b,x\nc,d,y\n", ["x", "y"]),
-    ("test.jsonl", '{"question": "a", "answer": "b"}\n', None),
     ("test.jsonl", '{"question": "a", "answer": "b", "kind": 0}\n', ["0"]),
     ("test.jsonl", '{"question": "a", "answer": "b", "kind": null}\n', None)])
 def test_a_test_file_may_have_labels(name, content, labels, tmp_path):
@@ -174,7 +169,6 @@ def test_a_test_file_may_have_labels(name, content, labels, tmp_path):
 # test_reader_properties.py and test_bad_lines.py have further faults.
 @pytest.mark.parametrize("name, content, expected", [
     ("a.txt", "", "the format is unknown. Give the file a name that ends in one of .csv, .tsv"),
-    ("a.csv", "", "the file is empty"),
     ("a.csv", "text,label\n", ":1: the file has only a header row"),
     ("a.csv", "text,text,label\na,b,x\n", ":1: 2 columns are named 'text'"),
     ("a.csv", "note,label\na,x\n", ":1: no column has a usual name for texts. Name the columns of the texts "
@@ -183,12 +177,7 @@ def test_a_test_file_may_have_labels(name, content, labels, tmp_path):
     ("a.csv", "text,sentence,label\na,b,x\n", ":1: several columns could contain the texts: text or "
                                               "sentence. Name the right columns with"),
     ("a.csv", "text,kind\na,x\n", ":1: no column has a usual name for labels. Name"),
-    ("a.csv", "sentence1,sentence2,label\na,b,x\nc,,y\n", ":3: the text in column sentence2 is empty"),
     ("a.jsonl", '[{"text": "a"}]\n', ":1: in JSON Lines, each line is a JSON object"),
-    ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "a"}\n', ":2: the row has no 'label', only 'text'"),
-    ("a.jsonl", '{"note": "b", "label": 1}\n', ":1: no column has a usual name for texts. Name the columns "
-                                               "of the texts with --text_column; the columns "
-     "are note, label."),
     ("a.csv", "body,message,label\na,b,x\n", ":1: several columns could contain the texts: body or message."),
     ("a.csv", "nr;text, long;label\n1;a;x\n", "are nr;text, long;label (a name contains a semicolon: if "
                                              "semicolons separate the columns, pass --delimiter="),
@@ -205,8 +194,7 @@ def test_a_file_that_cannot_be_used_is_refused_with_its_line(name, content, expe
 
 
 @pytest.mark.parametrize("header, text, label", [
-    ("Body,Topic,Agent", "Body", "Topic"), ("description,text,label", "text", "label"),
-    ("message,sentiment,category", "message", "category")])
+    ("Body,Topic,Agent", "Body", "Topic"), ("description,text,label", "text", "label")])
 def test_further_usual_names_are_used_only_without_the_first_ones(header, text, label, tmp_path):
     found = reader()
     found.read(write_file(tmp_path / "train.csv", f"{header}\na,b,c\nd,e,f\n"))
@@ -217,10 +205,9 @@ def test_further_usual_names_are_used_only_without_the_first_ones(header, text, 
     (["queston"], ["kind"], ":1: there is no column 'queston' (--text_column); the columns are "
      "question, answer, kind. If this row is not a header, pass the numbers of the columns, from 1. Did you "
      "mean 'question'?"),
-    (["Answer"], ["kind"], "from 1. Did you mean 'answer'?"),
     (["question"], ["sort"], ":1: there is no column 'sort' (--label_column)"),
     ([4], ["kind"], ":1: --text_column names column 4, but the columns have the numbers 1 to 3"),
-    ([0], ["kind"], ":1: --text_column names column 0"), (["kind"], ["kind"], "name a column twice")])
+    (["kind"], ["kind"], "name a column twice")])
 def test_a_column_that_is_not_there_is_refused(text, label, expected, tmp_path):
     path = write_file(tmp_path / "train.csv", "question,answer,kind\na,b,x\n")
     assert expected in error_of(reader(text, label).read, path)
@@ -254,12 +241,6 @@ def test_further_usual_names_are_used_only_if_no_row_of_json_has_the_first_ones(
     assert [(row.line, row.texts) for row in rows] == [(1, ("c",)), (2, ("d",))]
 
 
-def test_a_topic_in_a_file_without_labels_is_no_label(tmp_path):
-    path = write_file(tmp_path / "test.csv", "text,topic\na,sport\n")
-    assert not reader(["text"]).read(path, needs_labels=False, known_labels=["x", "y"]).is_labelled
-    assert reader(["text"]).read(path).rows[0].label == "sport"
-
-
 def test_rows_of_json_with_and_without_labels_are_not_taken_for_unlabelled(tmp_path):
     path = write_file(tmp_path / "test.jsonl", '{"text": "b", "label": "x"}\n{"text": "a"}\n')
     for label in (None, ["label"]):
@@ -268,7 +249,7 @@ def test_rows_of_json_with_and_without_labels_are_not_taken_for_unlabelled(tmp_p
 
 
 @pytest.mark.parametrize("content, name, line, is_advised", [
-    ("a,much\nb,?\n", "train.csv", 1, True), ("a,1\nb,?\n", "train.csv", 2, False),
+    ("a,much\nb,?\n", "train.csv", 1, True),
     ('{"1": "a", "2": "?"}\n', "train.jsonl", 1, False)])
 def test_only_what_may_be_a_header_row_is_said_to_be_one(content, name, line, is_advised, tmp_path):
     columns = [[1], [2]] if name.endswith(".csv") else [["1"], ["2"]]
@@ -285,10 +266,9 @@ def test_labels_that_hardly_differ_are_found(labels, groups):
 
 
 @pytest.mark.parametrize("labels, count, is_warned", [
-    ([f"{n},5" for n in range(6)], 99, True), (["1.5", "2", "3", "4", "5", "4.5"], 99, True),
-    (["1.5", "2", "3", "4", "5"], 99, False), ([f"{n}.0" for n in range(20)], 99, True),
+    ([f"{n},5" for n in range(6)], 99, True), (["1.5", "2", "3", "4", "5"], 99, False),
     ([*map(str, range(20))], 200, False), ([f"{n}.5" for n in range(9)] + ["a", "b"], 99, False),
-    ([f"{n} a" for n in range(20)], 99, False), ([f"{n} a" for n in range(20)], 39, True)])
+    ([f"{n} a" for n in range(20)], 39, True)])
 def test_labels_that_are_probably_scores_are_noticed(labels, count, is_warned, caplog):
     rows = [labelled_rows.Row(line, ("text",), labels[line % len(labels)]) for line in range(count)]
     row_examples.log_labels("train", labelled_rows.ExampleFile("a", rows, True),
@@ -297,7 +277,7 @@ def test_labels_that_are_probably_scores_are_noticed(labels, count, is_warned, c
 
 
 @pytest.mark.parametrize("scores, is_train, is_warned", [
-    ([0.0, 5.0], True, False), ([0.0, 5.5], True, True), ([-6.0, 1.0], True, True), ([9.0], False, False)])
+    ([0.0, 5.0], True, False), ([-6.0, 1.0], True, True), ([9.0], False, False)])
 def test_scores_that_are_hard_to_reach_are_noticed_before_the_training(scores, is_train, is_warned, caplog):
     rows = [labelled_rows.Row(1, ("text",), score) for score in scores]
     row_examples.log_labels("train", labelled_rows.ExampleFile("a", rows, True),
@@ -313,9 +293,8 @@ def test_scores_that_are_hard_to_reach_are_noticed_before_the_training(scores, i
     ({"Technische Fragen": 51, "Technishce Fragen": 6}, {"Technishce Fragen": "Technische Fragen"}),
     ({"Kundendienst": 51, "Kundendinst": 7}, {}),
     *(({rare: 1, frequent: 15}, {}) for rare, frequent in (
-        ("negative", "positive"), ("class1", "class2"), ("not_entailment", "entailment"),
-        ("I-PERSON", "B-PERSON"), ("group_a", "group_b"), ("GroupA", "GroupB"), ("atypical", "typical"),
-        ("trainee", "trainer"), ("I-PER", "B-PER"), ("goods", "good")))])
+        ("negative", "positive"), ("class1", "class2"), ("I-PERSON", "B-PERSON"), ("group_a", "group_b"),
+        ("GroupA", "GroupB"), ("atypical", "typical"), ("trainee", "trainer"), ("goods", "good")))])
 def test_rare_labels_that_look_like_misspellings_are_found(counts, found):
     assert text_keys.find_misspellings(counts) == found
 

@@ -118,8 +118,6 @@ def test_each_checkpoint_has_a_directory_of_its_own():
     for name, address in [
             ("uncased_L-12_H-768_A-12", "2018_10_18/uncased_L-12_H-768_A-12.zip"),
             ("2020_02_20/uncased_L-12_H-768_A-12", "2020_02_20/uncased_L-12_H-768_A-12.zip"),
-            ("uncased_L-2_H-128_A-2", "2020_02_20/uncased_L-2_H-128_A-2.zip"),
             ("wwm_cased_L-24_H-1024_A-16", "2019_05_30/wwm_cased_L-24_H-1024_A-16.zip"),
-            ("chinese_L-12_H-768_A-12", "2018_11_03/chinese_L-12_H-768_A-12.zip"),
-            ("multi_cased_L-12_H-768_A-12", "2018_11_23/multi_cased_L-12_H-768_A-12.zip")]:
+            ("chinese_L-12_H-768_A-12", "2018_11_03/chinese_L-12_H-768_A-12.zip")]:
         assert published_files.MODELS[name].sources[0].address == base + address

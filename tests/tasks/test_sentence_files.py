@@ -6,7 +6,7 @@ from helpers import error_of, write_file
 import pytest
 
 from bertlib.data import faults
-from bertlib.tasks.tagging import conll_files, sentence_files, tagging_windows
+from bertlib.tasks.tagging import sentence_files, tagging_windows
 from bertlib.tasks.tagging.conll_files import Sentence
 
 GOOD = '{"tokens": ["Ana", "Ruiz"], "ner_tags": ["B-PER", "I-PER"], "id": 7}\n'
@@ -47,13 +47,6 @@ def test_all_bad_lines_are_listed_or_left_out(tmp_path):
     file = sentence_files.read_sentences(path, bad_lines=bad_lines)
     assert len(file.sentences) == len(file.lines) == 6
     assert [one.line for one in bad_lines.faults] == [2, 3, 4, 5]
-
-
-def test_tags_that_contradict_the_scheme_are_reported_with_their_line(tmp_path):
-    path = write_file(tmp_path / "train.jsonl", GOOD * 2 + '{"tokens": ["a", "b"], "tags": ["O", "I-X"]}\n')
-    file = sentence_files.read_sentences(path)
-    with pytest.raises(ValueError, match="train.jsonl:3: the tag I-X after O is not valid in the scheme"):
-        conll_files.check_scheme(file, conll_files.detect_scheme(file), "fits most of the file")
 
 
 def read(directory, text, **options):
