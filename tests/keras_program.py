@@ -90,12 +90,9 @@ def run_bad_inputs(encoder):
     whole = {"input_ids": IDS}
     return errors_of([
         lambda: encoder({**whole, "mask": MASK}), lambda: encoder(IDS[0]), lambda: encoder(IDS.repeat(4, 1)),
-        lambda: encoder(IDS[:, :0]), lambda: encoder(IDS - 1000),
         lambda: encoder({**whole, "segment_ids": MASK * 2}),
         lambda: encoder({**whole, "input_mask": MASK[:, :5]}), lambda: encoder(IDS + 0.5),
-        lambda: encoder(IDS.astype(str)),
-        lambda: encoder(tf.ragged.constant([[1, 2], [3]])), lambda: encoder(tf.sparse.from_dense(IDS)),
-        lambda: unknown_rank(IDS[0]), lambda: unknown_rank(IDS + 1000),
+        lambda: encoder(tf.ragged.constant([[1, 2], [3]])), lambda: unknown_rank(IDS + 1000),
         lambda: encoder(tf.keras.Input((41,), dtype="int32")),
         lambda: fit(functional(encoder), inputs={**INPUTS, "input_ids": IDS + 1000})])
 
@@ -142,8 +139,8 @@ def run_replicas():
             "difference": max(largest(*pair) for pair in zip(results["two"], results["one"]))}
 
 
-def run_checkpoints():
-    """Saves and loads a model in several ways. Returns the largest difference of the answers for each way."""
+def save_models():
+    """Saves a model in several ways, and its answers."""
     model = functional(BertEncoder.from_checkpoint(MODEL))
     fit(model)
     answers = model.predict(INPUTS, verbose=0)
@@ -152,20 +149,6 @@ def run_checkpoints():
     model.export(f"{OUTPUT}/exported")  # TensorFlow's default is to save custom gradients
     tf.saved_model.save(model, f"{OUTPUT}/saved",
                         options=tf.saved_model.SaveOptions(experimental_custom_gradients=False))
-    model.save_weights(f"{OUTPUT}/model.weights.h5")
-    saved = tf.train.Checkpoint(model=model).save(f"{OUTPUT}/tensorflow/checkpoint")
-    found = {}
-    for name in ("weights", "checkpoint"):
-        other = functional(BertEncoder.from_checkpoint(MODEL))
-        if name == "weights":
-            other.load_weights(f"{OUTPUT}/model.weights.h5")
-        else:
-            tf.train.Checkpoint(model=other).restore(saved).assert_existing_objects_matched()
-        found[name] = largest(other.predict(INPUTS, verbose=0), answers)
-    clone = tf.keras.models.clone_model(model)
-    found["clone before"] = largest(clone.predict(INPUTS, verbose=0), answers)
-    clone.set_weights(model.get_weights())
-    return {**found, "clone": largest(clone.predict(INPUTS, verbose=0), answers)}
 
 
 def load():
@@ -185,10 +168,8 @@ def load():
 
 
 def more():
-    encoder = BertEncoder.from_checkpoint(MODEL)
-    compiled = tf.function(lambda inputs: encoder(inputs)["pooled_output"], jit_compile=True)
-    return {"compiled": largest(compiled(INPUTS), encoder(INPUTS)["pooled_output"]),
-            "mixed": run_mixed_precision(), "replicas": run_replicas(), "checkpoints": run_checkpoints()}
+    save_models()
+    return {"mixed": run_mixed_precision(), "replicas": run_replicas()}
 
 
 def save_beside(encoder, name, vocab_file=None):
@@ -232,7 +213,7 @@ def train():
     encoder.save_checkpoint(f"{OUTPUT}/checkpoint", vocab_file=words)
     np.savez(f"{OUTPUT}/trained.npz", **outputs_and_gradients(encoder, False))
     found["without pooler"] = load_without_pooler(encoder)
-    found["refused"] = [save_beside(encoder, name) for name in ("model.safetensors", "run.json")]
+    found["refused"] = [save_beside(encoder, "model.safetensors")]
     found["beside"] = save_beside(encoder, "ckpt-3.index")
     os.mkdir(f"{OUTPUT}/words_alone")
     alone = shutil.copy(words, f"{OUTPUT}/words_alone/vocab.txt")
@@ -246,8 +227,6 @@ def train():
     frozen = encoder.get_weights()
     fit(model)
     found["moved_frozen"], found["trainable_frozen"] = moved(encoder, frozen), len(encoder.trainable_weights)
-    renamed = BertEncoder({**encoder.get_config()["config"], "model_type": "bert", "hidden_act": "gelu_new"})
-    found["activation"] = BertEncoder.from_config(renamed.get_config()).get_config()["config"]["hidden_act"]
     found["inputs"], found["settings"] = run_bad_inputs(encoder), run_bad_settings(encoder)
     found["eager_at_the_end"] = tf.executing_eagerly()
     return found

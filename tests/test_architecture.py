@@ -162,26 +162,6 @@ def test_a_package_names_no_module_in_a_text(package):
     assert not named
 
 
-# Words about other people's programs (forks), for which only tf1 is responsible. `os.fork` and forked
-# processes have another meaning.
-WORDS_OF_TF1 = re.compile(r"horovod|hparam|\breference.variable|(?<!os\.)\bforks?\b", re.IGNORECASE)
-
-
-def words_of_tf1(code):
-    """Returns the words in code that belong to tf1. Docstrings that contain "tf1" are left out."""
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
-            said = ast.get_docstring(node, clean=False) or ""
-            code = code.replace(said, "") if "tf1" in said else code
-    return [word.lower() for word in WORDS_OF_TF1.findall(code)]
-
-
-@pytest.mark.parametrize("package", sorted(set(FILES) - TF1 - {"tf1"}))
-def test_only_tf1_knows_of_other_peoples_programs(package):
-    found = {path.name: words_of_tf1(path.read_text(encoding="utf-8")) for path in FILES[package]}
-    assert {name: words for name, words in found.items() if words} == {}
-
-
 def test_modules_within_a_package_import_in_one_direction():
     arrows = {}
     for paths in FILES.values():
@@ -294,19 +274,6 @@ def effects_of_library():
 def test_the_import_of_a_library_module_has_no_effects(effects_of_library):
     assert len(effects_of_library) > 25
     assert not {module: found for module, found in effects_of_library.items() if found}
-
-
-@pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow; every script's test needs the "
-                  "flags")
-def test_the_import_of_a_command_defines_its_flags_and_makes_a_command_of_the_process():
-    found = effects(["bertlib.commands", "run_classifier", "run_squad", "bertlib.commands.build_vocab"])
-    assert found["bertlib.commands"]["graph mode"] == [False, True]
-    assert "collects" not in found["bertlib.commands"]
-    before, after = found["run_classifier"]["flags"]
-    assert {"task_name", "data_dir", "bert_config_file"} <= set(after) - set(before)
-    # In a process that is already a command, the import of another command's module changes nothing.
-    assert "predict_file" in found["run_squad"]["flags"][1]
-    assert not found["bertlib.commands.build_vocab"]
 
 
 @pytest.mark.slow(reason="interpreters of their own, each of which loads TensorFlow")
@@ -426,10 +393,6 @@ def names_of_all_modules():
 
 def test_docstrings_and_comments_name_what_modules_define():
     names_of_modules, classes = names_of_all_modules()
-    # Old names of modules that were renamed. Their sets are empty, so each use of an old name is reported.
-    old = ("checkpoints", "own_gradient", "custom_task", "together", "published", "messages", "own_code",
-           "classification_parts", "training_step")
-    names_of_modules = {**names_of_modules, **{name: set() for name in old}}
     stale = {path.name: found for paths in FILES.values() for path in paths
              if (found := sorted(stale_names(path.read_text(encoding="utf-8"), names_of_modules, classes)))}
     assert not stale

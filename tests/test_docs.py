@@ -24,7 +24,6 @@ from bertlib.tasks.classification import classification_target, classifier_data 
 README = ROOT / "README.md"
 INDEX = ROOT / "docs" / "index.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
-PACKAGES = ROOT / "docs" / "development" / "packages.md"
 OF_TF1 = ROOT / "tf1" / "README.md"
 COMMANDS = {f"{name}.py" for name in test_architecture.PUBLISHED_COMMANDS | test_architecture.OUR_COMMANDS}
 
@@ -288,24 +287,6 @@ def test_make_and_installed_commands_exist(page):
         assert named >= set(installed)
 
 
-def test_documented_attributes_exist():
-    """A renamed attribute also has its new name in the docstring of its class."""
-    for path in [*ROOT.glob("*.py"), *ROOT.glob("bertlib/**/*.py"), *ROOT.glob("tf1/**/*.py")]:
-        classes = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-                   if isinstance(node, ast.ClassDef)]
-        for node in classes:
-            text = ast.get_docstring(node) or ""
-            section = re.search(r"^Attributes:\n((?:  .*\n?|\n)*)", text, re.MULTILINE)
-            listed = re.findall(r"^  (\w[\w, ]*):", section[1] if section else "", re.MULTILINE)
-            bases = set(map(ast.unparse, node.bases))
-            related = [other for other in classes if other is node or other.name in bases
-                       or node.name in map(ast.unparse, other.bases)]
-            code = re.sub(r'""".*?"""', "", "\n".join(map(ast.unparse, related)), flags=re.DOTALL)
-            for name in ", ".join(listed).split(", ") if listed else ():
-                assert re.search(rf"\b{name}\b", code), (
-                    f"{path}: the docstring of {node.name} lists {name}, which its code lacks")
-
-
 # --- The packages ----------------------------------------------------------------------------------------
 
 
@@ -343,21 +324,9 @@ def test_steps_that_tf1_overrides_are_steps_of_the_core():
 
 
 def test_the_proxy_on_the_page_of_the_server_has_the_limits_of_the_server():
-    """The proxy keeps the header Host, accepts a body of the default size, and waits for an answer of
-    serve.py. The services start the servers at the addresses that the proxy calls."""
-    page = code_lines(text_of(ROOT / "docs" / "howto" / "server.md"))
+    """The proxy accepts a body of the default size, and waits for an answer of serve.py."""
+    lines = [line.strip() for line in code_lines(text_of(ROOT / "docs" / "howto" / "server.md"))]
     default = {entry.name: entry.default for entry in render_flags.module_of("serve").ENTRIES}
-    lines = [line.strip() for line in page]
-    assert "proxy_set_header Host $http_host;" in lines
-    upstream, = re.findall(r"^proxy_pass http://(\w+);", "\n".join(lines), re.MULTILINE)
-    assert f"upstream {upstream} {{" in lines
-    servers = re.findall(rf"^server {default['host']}:(\d+) max_fails=0;", "\n".join(lines), re.MULTILINE)
-    assert f"systemctl enable --now {' '.join(f'bert@{port}' for port in servers)}" in lines
-    assert f"for port in {' '.join(servers)}; do" in lines
     assert f"client_max_body_size {default['max_body_kb'] // 1024}m;" in lines
     wait, = re.findall(r"^proxy_read_timeout (\d+)s;", "\n".join(lines), re.MULTILINE)
     assert int(wait) > default["request_timeout"]
-    start, = [line for line in lines if line.startswith("ExecStart=")]
-    assert {"--model_dir", "--flagfile", "--port"} == set(re.findall(r"--\w+", start))
-    assert "--port=%i" in start
-    assert "SuccessExitStatus=143" in lines  # after SIGTERM

@@ -43,15 +43,3 @@ case $1 in -c) echo '{"torch": "2.9"}' ;; *) echo '{"wall": 0.5}' ;; esac
     assert {row["head"] for row in result["rounds"] if row["part"] == "losses"} == set(gpu_steps.HEADS)
     for title in ("Losses", "Memory", "Whole commands", "Speed", "Ops", "Predictions"):
         assert f"\n## {title}\n" in page
-
-
-@pytest.mark.slow(reason="runs a part of the benchmark")
-def test_with_minutes_a_later_call_goes_on_where_the_time_was_over(tmp_path):
-    flags = "--parts=ops", "--precisions=bf16"
-    done, result, _ = run_gpu(tmp_path, "--minutes=0.0001", *flags)
-    assert done.code == 0 and "no time for tiny, 32, bf16" in done.out
-    assert [row["part"] for row in result["rounds"]] == ["devices"]
-    for _ in range(2):  # the second of these calls finds nothing to do
-        done, result, _ = run_gpu(tmp_path, "--minutes=5", *flags)
-        assert done.code == 0 and [row["part"] for row in result["rounds"]] == ["devices", "ops", "ops"]
-    assert "ops " not in done.out

@@ -126,29 +126,12 @@ def test_two_replicas_train_like_one(more, tiny_model):
 
 
 @SLOW
-def test_xla_compiles_the_layer(more):
-    assert more["compiled"] < 1e-4
-
-
-@SLOW
-def test_weights_are_saved_and_loaded(more):
-    checkpoints = more["checkpoints"]
-    assert checkpoints["weights"] == checkpoints["checkpoint"] == checkpoints["clone"] == 0
-    assert checkpoints["clone before"] > 1e-3
-
-
-@SLOW
 def test_saved_models_answer_in_a_new_process(more, tiny_model):
     loaded = run_program(more["legacy"], more["output"], PROGRAM, "unused", more["output"], "load")
     assert set(loaded["differences"]) == {"keras", "saved", "exported"}
     # Outputs of different processes can differ; see `check_close`. On a busy AMD CPU, 2.7e-6 was seen.
     assert max(loaded["differences"].values()) < 2e-5
     assert loaded["weights"] == loaded["moved"] == len(tiny_model.weights) + 3  # counter, head
-
-
-def test_the_activation_of_a_hugging_face_model_is_translated_once(program):
-    # "gelu" would be translated into "gelu_erf", which is another function.
-    assert program[0]["activation"] == "gelu"
 
 
 def test_saved_weights_are_a_published_checkpoint(program, tiny_model):
@@ -174,10 +157,9 @@ def test_a_checkpoint_may_lack_the_pooler(program):
 
 
 def test_weights_are_not_saved_where_commands_would_use_other_weights(program):
-    for name, saved in zip(("model.safetensors", "run.json"), program[0]["refused"], strict=True):
-        message, files = saved
-        assert f"{name}_and_more contains {name}. Commands would use these files" in message
-        assert files == [name]
+    (message, files), = program[0]["refused"]
+    assert "model.safetensors_and_more contains model.safetensors. Commands would use these" in message
+    assert files == ["model.safetensors"]
 
 
 def test_weights_can_be_saved_beside_other_checkpoints_of_keras(program):
@@ -197,13 +179,11 @@ def test_a_vocabulary_is_not_saved_beside_the_settings_of_another_tokenizer(prog
 BAD_INPUTS = [
     "The inputs of BertEncoder are input_ids, and optionally input_mask and segment_ids",
     "input_ids must have the shape [batch, length]",
-    *["The sequences in input_ids must have 1 to max_position_embeddings=40 ids. Truncate"] * 2,
-    "input_ids contains a number that is not in the range 0 to 50.",
+    "The sequences in input_ids must have 1 to max_position_embeddings=40 ids. Truncate",
     "segment_ids contains a number that is not in the range 0 to 1.",
     "input_mask must have the shape of input_ids.",
-    "input_ids has the dtype float64. Pass integers.", "input_ids has the dtype string. Pass integers.",
-    "input_ids is a RaggedTensor. Pass a dense tensor", "input_ids is a SparseTensor. Pass a dense tensor",
-    "Shape of tensor ids [12] is not compatible with expected shape [?,?]",
+    "input_ids has the dtype float64. Pass integers.",
+    "input_ids is a RaggedTensor. Pass a dense tensor",
     "input_ids contains a number that is not in the range 0 to 50.",
     "The sequences in input_ids must have 1 to max_position_embeddings=40 ids. Truncate",
     "input_ids contains a number that is not in the range 0 to 50."]

@@ -1,8 +1,6 @@
 """Layer-wise decay of the learning rate and frozen layers: updates, slots, norms, gradients and memory."""
 
-import types
 
-from bertlib.commands import plan_memory
 
 from helpers import evaluate
 import numpy as np
@@ -11,9 +9,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.estimator import estimator
 from bertlib.estimator.step_config import StepConfig
-from bertlib.tasks import head
 import modeling
 import optimization
 
@@ -154,35 +150,3 @@ def test_recomputation_of_a_model_with_frozen_layers_changes_no_gradient():
     of_a_layer = (products(all_recomputed) - products(all_ops)) / 3
     assert products(ops) - products(plain_ops) <= (3 - freeze) * of_a_layer + 3
     assert products(plain_ops) < products(all_ops) and of_a_layer >= 4
-
-
-@pytest.mark.slow(reason="plans the memory of many graphs")
-def test_frozen_layers_need_less_memory_for_variables_and_activations():
-    config = modeling.BertConfig.from_dict({**CONFIG, "hidden_size": 64, "intermediate_size": 256,
-                                            "vocab_size": 2000})
-    model = plan_memory.task_model(config, "classifier")
-    needs = [model.memory_need(StepConfig(max_seq_length=32, train_batch_size=8, **freeze))
-             for freeze in ({}, dict(freeze_embeddings=True), dict(freeze_layers=2))]
-    totals, activations = [need.total for need in needs], [need.activations for need in needs]
-    assert totals[0] > totals[1] > totals[2] and activations[2] < 0.6 * activations[0]
-    shapes = modeling.variable_shapes(config)
-    frozen = sum(np.prod(shape) for name, shape in shapes.items() if optimization.is_frozen(name, 2))
-    assert (totals[0] - activations[0]) - (totals[2] - activations[2]) == 8 * frozen  # two slots of fp32
-
-
-def test_the_settings_of_a_step_reach_the_optimizer_and_the_model_whole(monkeypatch):
-    given = []
-    monkeypatch.setattr(optimization, "create_optimizer",
-                        lambda *args, use_tpu, step_config: [tf.no_op(), given.append(step_config)][0])
-    monkeypatch.setattr(modeling, "BertModel",
-                        lambda *args, step_config, first_token_only: given.append(step_config))
-    outputs = head.HeadOutputs(loss=tf.constant(1.0))
-    model_fn = head.model_fn_builder(types.SimpleNamespace(
-        modes=["train"], first_token_only=False, build=lambda *args: outputs), None, None, 0.1, 10, 0)
-    features = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), tf.zeros([1, 2], tf.int32))
-    step = StepConfig(layer_decay=0.9, freeze_layers=2, gradient_accumulation_steps=3)
-    model_fn(features, None, "train", {}, estimator.RunConfig(step_config=step))
-    assert given == [step, step]
-    # Other people's Estimators pass only the params.
-    model_fn(features, None, "train", {"gradient_accumulation_steps": 4})
-    assert given[2:] == [StepConfig(gradient_accumulation_steps=4)] * 2

@@ -3,9 +3,9 @@
 import collections
 import json
 
-from helpers import DATA, Recording, ancestors, comparable, evaluate
+from helpers import DATA, Recording, ancestors, comparable
 import numpy as np
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 import pytest
 import tensorflow.compat.v1 as tf
 
@@ -49,13 +49,6 @@ def test_schedules(name, decay, num_warmup_steps, session):
     assert rate.dtype == tf.float32
     computed = [session.run(rate, {step: index}) for index in range(25)]
     assert_allclose(computed, expected, rtol=2e-6, atol=1e-8)
-
-
-@pytest.mark.parametrize("name", optimization.LR_SCHEDULES)
-def test_warm_up_may_take_all_steps(name):
-    rates = [optimization.LR_SCHEDULES[name](tf.constant(step), 0.5, 4, 4) for step in range(5)]
-    last = {"linear": 0.0}.get(name, 0.5)
-    assert_allclose(evaluate(rates), [0, 0.125, 0.25, 0.375, last], rtol=1e-6)
 
 
 # --- The recorded training ----------------------------------------------------------------------------------
@@ -209,15 +202,6 @@ def test_a_fork_may_clip_itself_and_call_apply_gradients(use_resource):
     assert_same(computed, train_in_numpy(adamw, [[1.0]] * 4, lambda step: 0.05, clip_norm=0.5, decay=0.1)[0])
 
 
-def test_the_published_helpers_of_the_optimizer_are_there():
-    optimizer = optimization.AdamWeightDecayOptimizer(0.1, weight_decay_rate=0.01,
-                                                      exclude_from_weight_decay=["bias$"])
-    assert optimizer._get_variable_name("bert/kernel:0") == "bert/kernel"
-    assert optimizer._get_variable_name("bert/kernel") == "bert/kernel"
-    assert optimizer._do_use_weight_decay("bert/kernel")
-    assert not optimizer._do_use_weight_decay("bert/bias")
-
-
 def test_tpus_are_refused():
     with pytest.raises(ValueError, match="use_tpu=True.*use_tpu=False"):
         optimization.create_optimizer(tf.constant(1.0), 0.1, 10, 1, use_tpu=True)
@@ -326,17 +310,6 @@ def test_the_table_of_flags_has_the_names_that_the_model_and_the_optimizer_know(
     assert set(bert_config.ACTIVATIONS) == set(modeling._ACTIVATIONS)
 
 
-@pytest.mark.parametrize("rule", optimization.OPTIMIZERS.values())
-def test_every_optimizer_is_one_of_tensorflow_and_decays_nothing_unless_asked_to(rule, session):
-    variable = tf.get_variable("kernel", initializer=np.full([2, 2], 3.0, np.float32))
-    optimizer = rule(learning_rate=0.5)
-    assert isinstance(optimizer, tf.train.Optimizer)
-    update = optimizer.apply_gradients([(tf.zeros([2, 2]), variable)])
-    session.run(tf.global_variables_initializer())
-    session.run(update)
-    assert_array_equal(session.run(variable), np.full([2, 2], 3.0))
-
-
 @pytest.mark.parametrize("options, message", [
     (dict(optimizer="adam"), f"Unknown optimizer='adam'; known: {', '.join(optimization.OPTIMIZERS)}."),
     (dict(lr_schedule="step"), f"Unknown lr_schedule='step'; known: {', '.join(optimization.LR_SCHEDULES)}."),
@@ -354,13 +327,6 @@ def test_hooks_find_the_learning_rate_by_its_name(session):
     optimization.create_optimizer(loss, 0.5, 10, 5, use_tpu=False)
     session.run(tf.global_variables_initializer())
     assert_allclose(session.run(["learning_rate:0", "gradient_norm:0"]), [0, 3])
-
-
-def test_slots_of_adamw_are_the_default():
-    """The tests of each optimizer check the names and shapes of its slots."""
-    assert optimization.slot_shapes({"scalar": ()}) == {"scalar/adam_m": (), "scalar/adam_v": ()}
-    with pytest.raises(ValueError, match="Unknown optimizer='sgd'; known: adamw, "):
-        optimization.slot_shapes({}, "sgd")
 
 
 # --- Order: nothing is left to the scheduler ----------------------------------------------------------------

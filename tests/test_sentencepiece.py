@@ -1,18 +1,15 @@
 """tokenization.SentencePieceTokenizer and --spm_model_file, with models trained here on a few sentences."""
 
 import io
-import os
 import pickle
-import shutil
 import unicodedata
 
-from helpers import settings_of, write_json
+from helpers import settings_of
 from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 import sentencepiece
 from texts import CASES, texts
-import tiny
 
 from bertlib.runs import vocabularies
 import tokenization
@@ -153,15 +150,6 @@ def test_which_tokens_continue_a_word(tokenizers):
 # --- Places ----------------------------------------------------------------------------------------------
 
 
-def test_spans_of_what_changes_its_length(load, tokenizers):
-    text = "cafe\u0301 ½…x İ 한"
-    for tokenizer in (*tokenizers, load(byte_fallback=True, vocab_size=400, character_coverage=0.98)):
-        parts = [text[start:end] for start, end in tokenizer.spans(text)]
-        assert {"½", "…", "x", "İ", "한"} <= set(parts) and "a" in parts
-        assert "e\u0301" in parts  # an accent stays with its letter
-        assert len(parts) > len(set(parts))  # some spans are equal: "½" becomes several tokens
-
-
 @given(text=texts | st.lists(st.sampled_from(SENTENCES + CASES), max_size=4).map("".join))
 def test_spans_are_in_order_and_cover_the_text(tokenizers, text):
     for tokenizer in tokenizers:
@@ -215,12 +203,6 @@ def test_models_that_cannot_be_used_are_named(load, tmp_path):
         tokenization.SentencePieceTokenizer(tmp_path / "none.model")
 
 
-def test_size_may_be_rounded_up(load, tokenizers):
-    size = len(tokenizers[0].vocab)
-    assert load(expected_size=-(-size // 64)
-                * 64).vocab == load(expected_size=size).vocab == tokenizers[0].vocab
-
-
 # --- Features --------------------------------------------------------------------------------------------
 
 
@@ -240,18 +222,3 @@ def test_bad_flags(flags, complaint, spm_model_file, tiny_model):
              for name, value in flags.items()}
     with pytest.raises((ValueError, FileNotFoundError), match=complaint):
         vocabularies.load_tokenizer(settings_of(**given))
-
-
-@pytest.mark.slow(reason="two whole runs")
-def test_a_file_whose_name_is_not_utf_8_can_be_used_and_recorded(run_script, spm_model_file, tokenizers,
-                                                                 tmp_path):
-    (tmp_path / "odd").mkdir()
-    odd = shutil.copy(spm_model_file, tmp_path / "odd" / os.fsdecode(b"\xff.model"))
-    size = len(tokenizers[0].vocab)
-    write_json(tmp_path / "config.json", {**tiny.CONFIG, "num_hidden_layers": 1, "vocab_size": size})
-    tiny.write_task(tmp_path / "data", "mrpc", train=4, dev=2)
-    for phase in ("do_train", "do_eval"):  # the second run reads the record of the first
-        done = run_script("run_classifier.py", task_name="mrpc", data_dir="data", spm_model_file=odd,
-                          bert_config_file="config.json", max_seq_length=tiny.SEQ_LENGTH, train_batch_size=4,
-                          num_train_epochs=1, output_dir="output", **{phase: True})
-        done.assert_success()

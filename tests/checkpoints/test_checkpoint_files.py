@@ -12,7 +12,6 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
-from bertlib.estimator import sessions
 
 ODD = "a[1] \\ b*?"  # matches none of TensorFlow's globs but those of other directories, such as "a1 \\ bc?"
 VALUES = np.arange(6, dtype=np.float32)
@@ -66,37 +65,6 @@ def test_checkpoints_are_found_and_read_in_a_directory_whose_name_is_a_glob(tmp_
     assert checkpoint_formats.all_checkpoints(str(tmp_path / ODD)) == prefixes[1:]
 
 
-def test_a_checkpoint_whose_own_name_is_a_glob_is_read(tmp_path):
-    prefix = write(tmp_path / "a", 3)[0]
-    for path in checkpoint_files.list_files(prefix):
-        os.rename(path, path.replace("model.ckpt", "model[1]*.ckpt"))
-    found = checkpoint_formats.open_checkpoint(prefix.replace("model.ckpt", "model[1]*.ckpt"))
-    assert_array_equal(found.read("bert/weights"), VALUES)
-
-
-def test_what_another_directory_holds_is_not_taken_for_ones_own(tmp_path):
-    write(tmp_path / "run1", 5)
-    (tmp_path / "run*").mkdir()
-    for missing in ("run*/model.ckpt-5", "run?/model.ckpt-5", "run[1]/model.ckpt-5"):
-        assert not checkpoint_files.exists(str(tmp_path / missing))
-        with pytest.raises(FileNotFoundError, match="There is no checkpoint"):
-            checkpoint_formats.open_checkpoint(tmp_path / missing)
-
-
-def test_old_checkpoints_are_pruned_in_the_own_directory_alone(tmp_path, session):
-    write(tmp_path / "run1", 1, 2, 3)
-    (tmp_path / "run*").mkdir()
-    before = sorted(os.listdir(tmp_path / "run1"))
-    tf.get_variable("weights", initializer=tf.constant(VALUES))
-    session.run(tf.global_variables_initializer())
-    saver = sessions.Saver(max_to_keep=2, sharded=True)
-    for step in (1, 2, 3):
-        saver.save(session, str(tmp_path / "run*" / "model.ckpt"), step)
-    assert sorted(os.listdir(tmp_path / "run1")) == before
-    left = {name.split(".")[1] for name in os.listdir(tmp_path / "run*") if "." in name}
-    assert left == {"ckpt-2", "ckpt-3"}
-
-
 # --- The list of checkpoints -----------------------------------------------------------------------------
 
 
@@ -113,13 +81,6 @@ def test_a_directory_from_windows_is_read_as_a_moved_one(tmp_path):
     os.remove(prefixes[1] + ".index")
     with pytest.raises(FileNotFoundError, match=r"names model\.ckpt-10, but the directory contains no "):
         checkpoint_formats.all_checkpoints(str(tmp_path))
-
-
-def test_the_named_checkpoint_is_used_although_the_list_goes_on(tmp_path):
-    prefixes = write(tmp_path, 5, 10)
-    text = (tmp_path / "checkpoint").read_text()
-    (tmp_path / "checkpoint").write_text(text.replace("model.ckpt-10", "model.ckpt-5", 1))
-    assert checkpoint_formats.latest_checkpoint(str(tmp_path)) == prefixes[0]
 
 
 # --- The list of checkpoints is lost ---------------------------------------------------------------------
@@ -176,14 +137,6 @@ def test_of_a_damaged_one_the_message_has_the_command_to_go_on_from_the_one_befo
     assert f"The newest complete checkpoint before it is {prefixes[1]}" in message and "remove" not in message
     subprocess.run(command, shell=True, check=True)
     assert checkpoint_formats.latest_checkpoint(str(directory)) == prefixes[1]
-
-
-def test_without_a_whole_checkpoint_the_message_says_so(tmp_path):
-    prefix, = write(tmp_path / "a", 5)
-    DAMAGE["the data's end"](prefix)
-    with pytest.raises(checkpoint_formats.DamagedError, match="contains no earlier checkpoint that is "
-                                                              "complete.*a copy"):
-        checkpoint_formats.open_checkpoint(prefix).read("bert/weights")
 
 
 @pytest.mark.parametrize("text", ["", "\x00", "no protocol buffer", "all_model_checkpoint_paths: "])

@@ -54,14 +54,6 @@ def test_integers_of_16_bits_are_not_read_as_floats(tmp_path):
     assert write_tensorflow(tmp_path / "model.ckpt", np.ones(4, np.int16)).read(NAME).dtype == np.int16
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
-def test_floating_point_numbers_are_weights(tmp_path, dtype):
-    values = np.array([1, 2], tf.as_dtype(dtype).as_numpy_dtype)
-    checkpoint = write_tensorflow(tmp_path / "model.ckpt", values)
-    checkpoint_formats.check_types(checkpoint, [NAME, "not there"])
-    checkpoint_formats.check_readable(checkpoint, [NAME])
-
-
 def test_numbers_that_are_too_large_for_float32_are_refused(tmp_path):
     content = np.array([1, -1e300]).tobytes()
     checkpoint = write_safetensors(tmp_path / "model.safetensors", "F64", content, [2])

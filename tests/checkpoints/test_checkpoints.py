@@ -8,7 +8,6 @@ import os
 import pathlib
 
 from helpers import DATA
-import ml_dtypes
 import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 import pytest
@@ -88,25 +87,6 @@ def test_a_hugging_face_model_is_read(tmp_path, layout, old, new):
     assert_holds(checkpoint_formats.open_checkpoint(path), arrays)
 
 
-@pytest.mark.parametrize("theirs, ours, transposed", [
-    ("classifier.weight", "output_weights", False),
-    ("classifier.bias", "output_bias", False),
-    ("qa_outputs.weight", "cls/squad/output_weights", False),
-    ("qa_outputs.bias", "cls/squad/output_bias", False),
-    ("cls.predictions.bias", "cls/predictions/output_bias", False),
-    ("cls.predictions.transform.dense.weight", "cls/predictions/transform/dense/kernel", True),
-    ("cls.predictions.transform.dense.bias", "cls/predictions/transform/dense/bias", False),
-    ("cls.predictions.transform.LayerNorm.weight", "cls/predictions/transform/LayerNorm/gamma", False),
-    ("cls.seq_relationship.weight", "cls/seq_relationship/output_weights", False),
-    ("cls.seq_relationship.bias", "cls/seq_relationship/output_bias", False),
-])
-def test_heads_have_their_published_names_and_orientation(tmp_path, theirs, ours, transposed):
-    values = (np.arange(6, dtype=np.float32).reshape(2, 3) if theirs.endswith("weight")
-              else np.ones(3, np.float32))
-    save_file({theirs: values}, tmp_path / "model.safetensors")
-    assert_holds(checkpoint_formats.open_checkpoint(tmp_path), {ours: values.T if transposed else values})
-
-
 @pytest.mark.parametrize("name", [
     "embeddings.position_ids", "bert.embeddings.position_ids", "bert.embeddings.token_type_ids",
     "cls.predictions.decoder.weight", "cls.predictions.decoder.bias"])
@@ -114,14 +94,6 @@ def test_buffers_and_tied_weights_are_passed_over(tmp_path, name):
     arrays = random_weights()
     save_file({**hugging_face(arrays), name: np.arange(5)}, tmp_path / "model.safetensors")
     assert_holds(checkpoint_formats.open_checkpoint(tmp_path), arrays)
-
-
-@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
-def test_16_bit_floats_are_widened(tmp_path, dtype):
-    narrow = {name: values.astype(dtype) for name, values in random_weights().items()}
-    save_file(hugging_face(narrow), tmp_path / "model.safetensors")
-    widened = {name: values.astype(np.float32) for name, values in narrow.items()}
-    assert_holds(checkpoint_formats.open_checkpoint(tmp_path), widened)
 
 
 # --- What is refused ----------------------------------------------------------------------------------------
@@ -211,14 +183,6 @@ def test_values_that_are_not_finite_are_refused(tmp_path, kind, value):
 # --- The `checkpoint` file ----------------------------------------------------------------------------------
 
 
-def test_a_directory_without_a_checkpoint_file_has_none(tmp_path):
-    assert checkpoint_formats.latest_checkpoint(str(tmp_path)) is None
-    assert checkpoint_formats.latest_checkpoint(str(tmp_path / "missing")) is None
-    assert checkpoint_formats.all_checkpoints(str(tmp_path)) == []
-    (tmp_path / "checkpoint").mkdir()
-    assert checkpoint_formats.all_checkpoints(str(tmp_path)) == []
-
-
 def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
     directory, unique = tmp_path / "with [brackets]", "0123456789abcdef" * 2
     for name in ("model.ckpt-7_temp", "own.ckpt-8_temp", "notes_temp", "model.ckpt_temp",
@@ -252,13 +216,6 @@ def shapes(**changes):
 
 
 HEAD = {"output_weights": (2, 4), "output_bias": (2,)}
-
-
-def test_a_checkpoint_with_more_than_the_model_needs_fits():
-    found = {**shapes(), **HEAD, "global_step": (), "bert/pooler/dense/bias/adam_m": (4,)}
-    checkpoint_formats.check_fits(checkpoint_formats.Checkpoint("x", found, None), shapes())
-    checkpoint_formats.check_fits(checkpoint_formats.Checkpoint("x", found, None),
-                                  shapes(num_hidden_layers=1))
 
 
 def test_optional_variables_may_be_missing_but_not_differ():
@@ -329,32 +286,6 @@ def test_a_model_starts_with_the_checkpoints_weights_and_the_log_says_what_is_ra
     assert_equal(loaded, arrays)
     assert f"{len(arrays)} of {len(arrays) + 1} variables from {tmp_path}" in caplog.text
     assert "random: output_bias" in caplog.text
-
-
-def test_few_runs_load_many_weights_and_none_holds_more_than_it_may(tmp_path, graph, monkeypatch):
-    arrays = {f"bert/{index}": np.full(size, index, np.float32)
-              for index, size in enumerate([2, 3, 1, 9, 4, 4])}
-    write_tensorflow(tmp_path / "model.ckpt", arrays)
-    for name, values in arrays.items():
-        tf.get_variable(name, values.shape)
-    monkeypatch.setattr(checkpoint_formats, "_BYTES_FED_AT_A_TIME", 24)
-    fed = []
-
-    class Session(tf.Session):
-        def run(self, fetches, feed_dict=None):
-            fed.append([values.size for values in feed_dict.values()])
-            return super().run(fetches, feed_dict)
-
-    with Session() as session:
-        checkpoint_formats.create_init_fn(tmp_path / "model.ckpt", tf.trainable_variables())(None, session)
-    assert fed == [[2, 3, 1], [9], [4], [4]]
-
-
-def test_a_model_of_other_shapes_does_not_start(tmp_path, graph):
-    write_tensorflow(tmp_path / "model.ckpt", {"bert/a": np.zeros(3, np.float32)})
-    variable = tf.get_variable("bert/a", [4])
-    with pytest.raises(ValueError, match=r"bert/a: the checkpoint has \[3\], the model \[4\]"):
-        checkpoint_formats.create_init_fn(tmp_path / "model.ckpt", [variable])
 
 
 # --- Hugging Face's vectors on real text --------------------------------------------------------------------

@@ -31,7 +31,6 @@ from small_models import (
 )
 import tensorflow
 import tensorflow.compat.v1 as tf
-from tensorflow.python.saved_model.model_utils import export_output
 import tiny
 
 from bertlib.checkpoints import metrics_history
@@ -143,16 +142,6 @@ def trained(trained_dir, tmp_path):
 # --- How long training goes on ------------------------------------------------------------------------
 
 
-def test_steps_count_on_top_and_max_steps_do_not(counting, log):
-    model = counting()
-    reached = []
-    for limit in ({"steps": 2}, {"max_steps": 3}, {"steps": 1}):
-        model.train(endless, **limit)
-        reached.append(int(model.get_variable_value("total")))
-    assert reached == [2, 3, 4]
-    assert log.text.count("step 2 to step 3.") == log.text.count("step 3 to step 4.") == 1
-
-
 # --- What input_fn and model_fn get and give ----------------------------------------------------------
 
 
@@ -204,15 +193,6 @@ def test_input_fn_gets_the_arguments_that_it_takes(counting, input_fn):
     assert counting({"value": 5.0}, tf_random_seed=99).evaluate(input_fn, steps=1)["loss"] == 5
 
 
-def test_model_fn_gets_the_arguments_that_it_takes(counting):
-    def model_fn(features, **rest):  # other tests have functions with names of arguments
-        assert (rest["mode"], rest["params"]["value"], rest["config"].tf_random_seed) == ("eval", 5.0, 99)
-        return EstimatorSpec(rest["mode"], loss=tf.reduce_sum(rest["labels"]))
-
-    model = counting({"value": 5.0}, model_fn, tf_random_seed=99)
-    assert model.evaluate(lambda: (tf.constant(X), tf.constant(Y)), steps=1)["loss"] == 7
-
-
 # --- Hooks and listeners ------------------------------------------------------------------------------
 
 
@@ -258,19 +238,6 @@ def test_the_history_has_the_line_of_a_step_before_its_checkpoint(counting, tmp_
     assert lines == {0: [], 2: [1, 2], 4: [1, 2, 3, 4]}
 
 
-def test_evaluation_and_prediction_hooks_run_after_the_users(trained):
-    calls = []
-    model = Estimator(replacing(evaluation_hooks=[Recorder("eval", calls)],
-                                prediction_hooks=[Recorder("predict", calls)]), trained.model_dir)
-    model.evaluate(batches([1.0]), hooks=[Recorder("user", calls)])
-    # The input ends in the second run of the session.
-    once = ["begin", "after_create_session", "before_run", "after_run", "before_run", "end"]
-    assert calls == [f"{hook}.{call}" for call in once for hook in ("user", "eval")]
-    calls.clear()
-    assert len(list(model.predict(batches([1.0]), hooks=[Recorder("user", calls)]))) == 1
-    assert calls == [f"{hook}.{call}" for call in once for hook in ("user", "predict")]
-
-
 # --- When checkpoints are written ---------------------------------------------------------------------
 
 
@@ -281,17 +248,6 @@ def test_the_graph_is_written_as_text_and_with_each_checkpoint(trained_dir):
         assert tf.MetaGraphDef.FromString(content).graph_def == graph
     # Sessions do not check that all variables have values: the saver or `init_op` sets all of them.
     assert not [node.name for node in graph.node if "report_uninitialized" in node.name]
-
-
-def test_a_relative_or_pathlib_model_dir_resumes(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for model_dir in ("out/slash/", pathlib.Path("out/path")):
-        for _ in range(2):
-            model = Estimator(counting_model, model_dir,
-                              RunConfig(save_checkpoints_steps=1, keep_checkpoint_max=2))
-            model.train(endless, steps=2)
-        assert model.get_variable_value("total") == 4
-        assert steps_of(model_dir) == [3, 4]
 
 
 # --- A loss that is not finite ------------------------------------------------------------------------
@@ -331,28 +287,6 @@ def test_evaluation_gives_the_metrics_the_mean_loss_and_the_step(trained, steps)
     values = [[1.0], [2.0, 2.0, 2.0], [6.0], *[[100.0]] * (steps == 3)]
     assert trained.evaluate(batches(*values), steps) == {
         "loss": pytest.approx(3.0), "mean_x": pytest.approx(13 / 5), "global_step": 3}
-
-
-def test_evaluation_computes_metrics_of_arrays_from_the_predictions_of_each_batch(trained):
-    seen, known = [], {}
-
-    def model_fn(features, labels, mode, params):
-        return EstimatorSpec(mode, loss=tf.reduce_mean(features["x"]), predictions={"x": features["x"]},
-                             eval_metrics=(lambda x: pytest.fail("It is not used."), [features["x"]]))
-
-    def metrics(batches):
-        seen.extend(batch["x"].tolist() for batch in batches)
-        return {"largest": max(map(max, seen)), **known}
-
-    model = Estimator(model_fn, trained.model_dir)
-    found = model.evaluate(batches([1.0, 5.0], [4.0]), name="arrays", metrics=metrics)
-    assert found == {"largest": 5.0, "loss": 3.5, "global_step": 3} and seen == [[1.0, 5.0], [4.0]]
-    assert events_in(os.path.join(trained.model_dir, "eval_arrays")) == {
-        "largest": [(3, 5.0)], "loss": [(3, 3.5)]}
-    seen.clear()
-    known["loss"] = 7.0
-    assert model.evaluate(batches([1.0], [9.0]), steps=1, metrics=metrics) == {
-        "largest": 1.0, "loss": 7.0, "global_step": 3}
 
 
 @pytest.mark.parametrize("call", [
@@ -397,37 +331,6 @@ def predicting(trained, function):
     def model_fn(features, mode):
         return EstimatorSpec(mode, predictions=function(features["x"]))
     return Estimator(model_fn, trained.model_dir)
-
-
-def test_prediction_of_a_single_tensor(trained):
-    model = predicting(trained, lambda x: x * 2)
-    assert list(model.predict(batches([1.0, 2.0], [3.0]))) == [2, 4, 6]
-    whole = list(model.predict(batches([1.0, 2.0], [3.0]), yield_single_examples=False))
-    assert [batch.tolist() for batch in whole] == [[2, 4], [6]]
-    with pytest.raises(ValueError, match="predict_keys needs predictions that are a dict"):
-        next(model.predict(batches([1.0]), predict_keys=["x"]))
-
-
-def test_prediction_runs_only_as_far_as_it_is_read(trained):
-    batches_read, calls = [], []
-
-    def input_fn():  # returns tensors, because a dataset may read ahead
-        def read():
-            batches_read.append(len(batches_read))
-            return np.float32([batches_read[-1], batches_read[-1] + 0.5])
-        calls.append("input_fn")
-        return {"x": tf.ensure_shape(tf.py_func(read, [], tf.float32), [2])}
-
-    hook = Recorder("hook", calls)
-    predictions = trained.predict(input_fn, hooks=[hook])
-    assert calls == batches_read == []
-    for expected, batch in ((0, 0), (0.5, 0), (1, 1), (1.5, 1), (2, 2)):
-        assert next(predictions)["x"] == expected
-        assert batches_read == list(range(batch + 1))
-    predictions.close()
-    assert batches_read == [0, 1, 2] and "hook.end" not in calls
-    with pytest.raises(RuntimeError, match="closed"):
-        hook.session.run("x:0")
 
 
 def test_predict_keys_choose_predictions(trained):
@@ -475,33 +378,6 @@ def test_an_export_holds_the_checkpoint_asked_for_and_extra_assets(trained, tmp_
         assert pathlib.Path(directory, "assets.extra", name).read_text() == "[PAD]\n"
     results = load(directory)({"x": [1.0, 2.0]})
     assert {name: value.tolist() for name, value in results.items()} == {"x": [1, 2], "sum": [2, 3]}
-
-
-def test_export_outputs_and_alternative_receivers_become_signatures(trained, tmp_path):
-    def model_fn(features, labels, mode, params):
-        spec = counting_model(features, labels, mode, params)
-        outputs = {"serving_default": export_output.PredictOutput({"y": spec.predictions["sum"]}),
-                   "other": export_output.PredictOutput({"twice": features["x"] * 2})}
-        return spec._replace(export_outputs=outputs)
-
-    def receiver():
-        given = tf.placeholder(tf.float32, [None])
-        x = tf.identity(given)
-        return ServingInputReceiver({"x": x}, {"given": given}, {"directly": {"x": x}})
-
-    directory = Estimator(model_fn, trained.model_dir).export_saved_model(str(tmp_path / "export"), receiver)
-    assert load(directory)({"given": [1.0]})["y"].tolist() == [4]
-    assert load(directory, "other")({"given": [1.0]})["twice"].tolist() == [2]
-    assert load(directory, "directly:other")({"x": [1.0]})["twice"].tolist() == [2]
-
-
-def test_a_single_tensor_as_features_reaches_the_model_fn_as_such(trained, tmp_path):
-    def receiver():
-        x = tf.placeholder(tf.float32, [None])
-        return ServingInputReceiver(x, x)
-
-    directory = trained.export_saved_model(str(tmp_path / "export"), receiver)
-    assert load(directory)({"input": [1.0]})["sum"].tolist() == [4]
 
 
 def test_an_export_that_fails_leaves_nothing(trained, tmp_path):
@@ -627,17 +503,6 @@ def test_loss_learning_rate_gradient_norm_and_speed_are_logged(tmp_path, log, ca
     assert "training" not in output.err and "\r" not in output.err + output.out  # no progress bar
 
 
-def test_a_models_own_loss_summary_is_not_doubled(counting, tmp_path):
-    def model_fn(features, labels, mode, params):
-        spec = counting_model(features, labels, mode, params)
-        tf.summary.scalar("loss", spec.loss)
-        return spec
-
-    counting(model_fn=model_fn, save_summary_steps=1).train(endless, steps=2)
-    found = events_in(tmp_path / "model")
-    assert [tag for tag in found if "loss" in tag] == ["loss"] and found["loss"] == [(1, 1.5), (2, 1.5)]
-
-
 def test_summaries_and_lines_can_be_switched_off(counting, tmp_path, log):
     counting(save_summary_steps=0, log_step_count_steps=None).train(endless, steps=2)
     assert events_in(tmp_path / "model") == {}
@@ -728,20 +593,6 @@ def test_run_config_refuses(settings, message):
         RunConfig().replace(**settings)
 
 
-def test_run_config_replace_changes_a_copy():
-    config = RunConfig(tf_random_seed=1, save_checkpoints_steps=5)
-    other = config.replace(save_checkpoints_secs=9, model_dir="there")
-    assert (other.save_checkpoints_secs, other.save_checkpoints_steps, other.model_dir,
-            other.tf_random_seed) == (
-        9, None, "there", 1)
-    assert (config.save_checkpoints_secs, config.save_checkpoints_steps, config.model_dir) == (None, 5, None)
-    assert other.replace(save_checkpoints_steps=3).save_checkpoints_secs is None
-    given = tf.ConfigProto()
-    assert RunConfig(session_config=given).replace(model_dir="x").session_config is given
-    with pytest.raises(TypeError, match="save_checkpoint_steps"):
-        config.replace(save_checkpoint_steps=3)
-
-
 @pytest.mark.parametrize("mode, fields, missing", [
     (ModeKeys.TRAIN, [], "no loss and no train_op"), (ModeKeys.EVAL, ["predictions"], "no loss"),
     (ModeKeys.PREDICT, ["loss"], "no predictions")])
@@ -750,22 +601,6 @@ def test_a_spec_without_what_its_mode_needs_is_refused(mode, fields, missing):
         EstimatorSpec(mode, **dict.fromkeys(fields, "given"))
     with pytest.raises(ValueError, match="Unknown mode 'test'; known: train, eval, infer"):
         EstimatorSpec("test", loss=1)
-
-
-def test_a_given_scaffold_beats_scaffold_fn():
-    spec = EstimatorSpec(ModeKeys.EVAL, loss=1, scaffold="given", scaffold_fn=lambda: pytest.fail("called"))
-    assert spec.scaffold == "given"
-
-
-def test_model_dir_comes_from_either_side_but_not_from_both(tmp_path):
-    here = str(tmp_path)
-    assert Estimator(counting_model, config=RunConfig(model_dir=here)).model_dir == here
-    assert Estimator(counting_model, here).config.model_dir == here
-    assert Estimator(counting_model, here, RunConfig(model_dir=here)).model_dir == here
-    with pytest.raises(ValueError, match="model_dir is .*/other, but the RunConfig says"):
-        Estimator(counting_model, here + "/other", RunConfig(model_dir=here))
-    temporary = Estimator(counting_model).model_dir
-    assert os.path.isdir(temporary) and Estimator(counting_model).model_dir != temporary
 
 
 # --- Gradient accumulation ----------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Work that replicas share: their parts of a batch, evaluation, prediction, and votes."""
 
 import functools
-import itertools
 import types
 
 from helpers import read_batches
@@ -50,24 +49,6 @@ def test_replicas_have_the_parts_that_one_process_has(options):
     for number, whole in enumerate(alone):
         micro_batch, index = divmod(number, count)
         np.testing.assert_equal(found[index][micro_batch], whole)
-
-
-@pytest.mark.parametrize("trimmed_fields", [(), ("mask",)], ids=["plain", "sorted"])
-def test_without_training_replicas_take_batches_in_turn(trimmed_fields):
-    arrays = {"mask": np.ones([7, 4], np.int32), "number": np.arange(7, dtype=np.int32)}
-
-    def numbers(replica):
-        with tf.Graph().as_default():
-            shard = input_pipeline.shard_input(replica) if replica else None
-            dataset = input_pipeline.evaluation_dataset(input_pipeline.array_examples(arrays), 2,
-                                                        trimmed_fields=trimmed_fields)
-            assert shard is None or shard.is_used
-            return [batch["number"].tolist() for batch in read_batches(dataset)]
-
-    alone = numbers(None)
-    shares = [numbers(Replica(index, 3)) for index in range(3)]
-    dealt = [batch for round_ in itertools.zip_longest(*shares) for batch in round_ if batch]
-    assert len(alone) == 4 and dealt == alone
 
 
 def vote_of(said):
@@ -128,28 +109,6 @@ def test_weights_that_have_moved_away_become_those_of_replica_0(caplog):
     assert [line.partition(". All replicas continue")[0] for line in caplog.messages] == [
         "replica 1 computed other weights than replica 0: 1 of 2 variables differed",
         "replica 2 computed other weights than replica 0: 1 of 2 variables differed"]
-
-
-@pytest.mark.parametrize("limit, runs", [(2**28, 1), (1, 5)])
-def test_weights_are_given_in_few_runs(limit, runs, monkeypatch):
-    """A run for each variable would be slow: TensorFlow prepares each new run, and BERT-Large has 1,200."""
-    monkeypatch.setattr(replica_sync, "_BATCH_BYTES", limit)
-
-    def work(group):
-        with tf.Graph().as_default(), tf.Session() as session:
-            made = [tf.get_variable(f"v{index}", initializer=np.float32([index, group.index]),
-                                    use_resource=True) for index in range(4)]
-            made.append(tf.get_variable("words", initializer=[f"of {group.index}"], use_resource=True))
-            session.run(tf.global_variables_initializer())
-            counted = []
-            counting = types.SimpleNamespace(
-                run=lambda *arguments: (counted.append(arguments), session.run(*arguments))[1])
-            changed = replica_sync.broadcast_variables(group, 1, made, counting)
-            return len(counted), sorted(changed), [value.tolist() for value in session.run(made)]
-
-    expected = [[index, 1] for index in range(4)] + [[b"of 1"]]
-    names = ["v0", "v1", "v2", "v3", "words"]
-    assert run_replicas(2, work) == [(2 * runs, names, expected), (runs, [], expected)]
 
 
 @pytest.mark.parametrize("error, is_reported", [

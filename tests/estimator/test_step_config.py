@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 
 from bertlib.data.batches import Batch
-from bertlib.estimator.step_config import GB, RECOMPUTE, StepConfig, choose, resolve
+from bertlib.estimator.step_config import GB, StepConfig, resolve
 
 Needs = collections.namedtuple("Needs", ["total", "activations", "seconds"])
 FLAGS = dataclasses.asdict(StepConfig(
@@ -54,22 +54,6 @@ def test_replicas_share_the_batch_with_their_micro_batches():
     assert (step.batch.num_micro_batches, step.batch.micro_batch_size) == (8, 4)
 
 
-def test_of_replicas_each_has_as_many_micro_batches_as_it_takes():
-    # Each of 4 replicas has 8 of the 32 examples. It needs 2 GB for the variables, and 1 GB for each example.
-    step, _, _ = settled(6.5, num_replicas=4, gradient_accumulation_steps=0)
-    assert (step.gradient_accumulation_steps, step.batch.micro_batch_size) == (2, 4)
-
-
-def test_by_tokens_replicas_share_the_micro_batches():
-    step, messages, _ = settled(num_replicas=4, tokens_per_micro_batch=256)  # 2 examples of full length
-    assert (step.gradient_accumulation_steps, step.batch.num_micro_batches) == (4, 16)
-    assert "on each of 4 replicas" in messages[0][1]
-
-
-def test_without_flags_it_is_the_published_step():
-    assert settled(trim_padding=False, remove_padding=False, compile_kernels=False)[0] == StepConfig()
-
-
 @pytest.mark.parametrize("memory_gb, mode, count",
                          [(34, "none", 1), (33.9, "attention", 1), (17.9, "attention", 2),
                           (5.1, "layers", 2), (2.1, "layers", 32)])
@@ -107,15 +91,6 @@ def test_a_micro_batch_that_nearly_fills_the_memory_may_not_fit(memory_gb, flags
     found = resolve(StepConfig(**{**FLAGS, "gradient_accumulation_steps": 4, **flags}),
                     (memory_gb * GB, "a card"), Simulation())
     assert found.may_not_fit == expected
-
-
-def test_where_there_is_surely_room_nothing_is_simulated():
-    simulation = Simulation()
-    flags = StepConfig(**FLAGS)
-    resolve(flags, (100 * GB, ""), simulation, upper_bound=lambda step: step.batch.micro_batch_size * GB)
-    assert not simulation.steps
-    resolve(flags, (31 * GB, ""), simulation, upper_bound=lambda step: step.batch.micro_batch_size * GB)
-    assert len(simulation.steps) == 1
 
 
 # --- By tokens -------------------------------------------------------------------------------------------
@@ -160,11 +135,3 @@ def test_a_step_that_cannot_be_is_refused_with_one_that_can(flags, message):
 
 
 # --- The search ------------------------------------------------------------------------------------------
-
-
-def test_recomputing_more_is_not_looked_at_once_the_whole_batch_fits():
-    simulation = Simulation()
-    step, needs = choose(StepConfig(), 18 * GB, simulation, RECOMPUTE)
-    assert (step.recompute, step.gradient_accumulation_steps, needs.total) == ("attention", 1, 18 * GB)
-    assert "layers" not in {tried.recompute for tried in simulation.steps}
-    assert len(simulation.steps) == len(set(simulation.steps))

@@ -1,6 +1,5 @@
 """Sums over replicas in the graph of one replica: which tensors are sent, in which order, dtype and place."""
 
-import time
 
 from helpers import ancestors
 import pytest
@@ -70,14 +69,6 @@ def test_a_sum_waits_for_its_own_gradients_and_for_the_sums_before_it(graph):
     assert sums[0] in ancestors(sums[1]) and sums[1] in ancestors(sums[2])
 
 
-def test_two_graphs_share_no_key():
-    def keys():
-        with tf.Graph().as_default() as graph:
-            added_up([20, 3])
-            return {int(tf.get_static_value(op.inputs[3])) for op in journeys(graph)}
-    assert not keys() & keys()
-
-
 def test_waiting_counts_from_a_copy_of_a_value_that_the_device_computes_after_the_last_gradient(graph):
     # With a control dependency, an op on a GPU is only started before the next op runs. To know when it has
     # ended, an op must read its value.
@@ -87,20 +78,6 @@ def test_waiting_counts_from_a_copy_of_a_value_that_the_device_computes_after_th
     assert not set(journeys(graph)) & ancestors(all_reduce.gradients_ready.op)
     assert set(assigns) <= ancestors(all_reduce.seconds_waited(assigns, tf.zeros([])).op)
     assert "Timestamp" not in {op.type for op in graph.get_operations()}  # not allowed with deterministic ops
-
-
-@pytest.mark.parametrize("value", [[[1.0, 2.0]], []])
-def test_the_clock_shows_the_seconds_since_1970_after_the_ops(value):
-    with tf.Graph().as_default(), tf.Session() as session:
-        variable = tf.get_variable("x", [], tf.float64, use_resource=True)
-        first = collectives.time_after([], lambda: tf.constant(value))
-        with tf.control_dependencies([first]):
-            sleep = tf.numpy_function(lambda: time.sleep(0.05), [], [])
-        second = collectives.time_after([sleep, variable.assign(first)], lambda: tf.constant(value))
-        start = time.time()
-        times = [start, *session.run([first, second]), time.time()]
-    assert times == sorted(times) and times[2] - times[1] >= 0.05
-    assert second.dtype == tf.float64 and second.shape == []
 
 
 @pytest.mark.parametrize("wrong, advice", [(tf.bfloat16, "--gradient_dtype=fp32"),

@@ -20,7 +20,6 @@ from tensorflow.python.framework import op_def_registry
 from bertlib.estimator.step_config import StepConfig
 from bertlib.graph import kernel_choice, one_dnn, randomness
 from bertlib.graph import native as native_kernels
-import modeling
 import optimization
 
 KEEP_PROBABILITY = 0.75
@@ -422,24 +421,6 @@ def test_gelu_of_large_values_in_fp16_has_a_finite_gradient(name):
     assert_array_equal(found["output"], [[0, 0, 41, 1000]])
     assert_array_equal(found.get("x", found.get("inputs")),
                        [0, 0, 1, 1] * gradient_for([1, 4]).astype(np.float16))
-    in_inference = {
-        "gelu": lambda x: choose(False, tf.float16).gelu(x),
-        "gelu_linear": lambda inputs, bias, kernel: choose(False, tf.float16).linear(
-            inputs, [kernel], [bias], "GeluApproximate")}
-    assert differentiate(in_inference[name], arrays, tf.float16)["output"].tolist() == [[0, 0, 41, 1000]]
-
-
-def test_a_compiled_model_uses_all_kernels_and_functions_that_get_no_kernels_use_plain_ops(native, graph):
-    config = modeling.BertConfig(9, hidden_size=4, num_hidden_layers=1, num_attention_heads=2,
-                                 intermediate_size=4)
-    model = modeling.BertModel(config, True, tf.ones([1, 3], tf.int32),
-                               step_config=StepConfig(compile_kernels=True))
-    tf.gradients(model.get_pooled_output(), tf.trainable_variables())
-    before = graph.get_operations()
-    assert {op.type.removeprefix("Bert") for op in before} >= {
-        "Gelu", "GeluGradient", "Norm", "NormGradient", "Softmax", "SoftmaxGradient", "DropoutMask"}
-    modeling.dropout(modeling.layer_norm(modeling.gelu(modeling.gelu_erf(tf.zeros([2, 4])))), 0.1)
-    assert not makers(graph.get_operations()[len(before):])
 
 
 # --- Native kernels --------------------------------------------------------------------------------------
@@ -523,13 +504,6 @@ def test_native_kernels_round_to_the_nearest_bfloat16_and_halves_to_the_even_one
         expected = numbers.astype(bfloat16).astype(np.float32)
     assert_array_equal(found["output"].astype(np.float32), np.stack([expected] * 2))
     assert np.isnan(numbers).any()
-    # For these large numbers, gelu is the identity. Some sums with the bias are in the middle between two
-    # bfloat16 numbers: 257 becomes 256, and 259 becomes 260.
-    arrays = {"inputs": np.full([3, 83], 256, np.float32), "bias": np.arange(83, dtype=np.float32),
-              "kernel": np.eye(83, dtype=np.float32)}
-    for name in ("gelu_linear", "gelu_linear-erf"):
-        found = differentiate(trained(CASES[name].kernel), arrays, tf.bfloat16, "native")
-        assert_array_equal(found["output"], (arrays["inputs"] + arrays["bias"]).astype(bfloat16))
 
 
 # The numbers of rows are not multiples of 64 or 16.
@@ -558,40 +532,6 @@ def test_native_kernels_return_the_same_bits_on_any_number_of_threads(native):
         with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as process:
             found.append(process.submit(_run_native_kernels, number).result())
     assert found[0] == found[1]
-
-
-# {name: function that builds an op with inputs of wrong sizes}. The shapes are known only when the inputs are
-# fed. f(shape) creates such an input of floats, and b(shape) one of booleans.
-WRONG_SIZES = {
-    "gelu": lambda ops, f, b: ops.bert_gelu(f([4, 6]), [f([5])], True),
-    "norm": lambda ops, f, b: ops.bert_norm(f([4, 6]), [], [f([4, 5])], [], f([6]), f([6]), 1.0, 1e-12),
-    "softmax_gradient": lambda ops, f, b: ops.bert_softmax_gradient(
-        f([2, 3, 5, 4]), f([2, 3, 5, 4]), [b([2, 3, 5, 5])], 1.0, 1.0),
-    "split_heads": lambda ops, f, b: ops.bert_split_heads(f([9, 8]), [], [2, 5], number=2, heads=2),
-    "merge_heads": lambda ops, f, b: ops.bert_merge_heads(
-        [f([2, 2, 5, 3])], [tf.cast(f([7, 2]), tf.int64) + [2, 0]]),
-    "adam_w": lambda ops, f, b: ops.bert_adam_w(
-        *[variable_of([6]) for _ in range(3)], f([5]), 1.0, 1.0, 0.0, beta_1=0.9, beta_2=0.999, epsilon=1e-6),
-}
-
-
-def variable_of(shape):
-    """Returns the handle of a new variable."""
-    return tf.Variable(tf.zeros(shape), use_resource=True).handle
-
-
-@pytest.mark.parametrize("name", WRONG_SIZES)
-def test_native_ops_refuse_inputs_that_do_not_fit(name, native, graph):
-    feed = {}
-
-    def fed(dtype, shape):
-        tensor = tf.placeholder(dtype)
-        feed[tensor] = np.zeros(shape)
-        return tensor
-
-    op = WRONG_SIZES[name](native, lambda shape: fed(tf.float32, shape), lambda shape: fed(tf.bool, shape))
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        evaluate(op, feed)
 
 
 def adam_steps(mode):
@@ -637,13 +577,6 @@ def test_booleans_are_what_they_were_when_this_was_written(mode):
     # A resumed run must continue with the same masks, also if an older version of this project started it.
     found = draw([40], 0.5, step=700, mode=mode)
     assert "".join("01"[int(mask)] for mask in found) == "0110010101000010101001000111100010010000"
-
-
-@pytest.mark.parametrize("parts", [2, 4])
-def test_a_part_of_the_effective_batch_draws_its_slice_of_the_wholes_booleans(parts):
-    whole, size = draw([8, 20], 0.5), 8 // parts  # at least 40 booleans in a part, 8 in a block
-    for part in range(parts):
-        assert_array_equal(draw([size, 20], 0.5, part), whole[part * size:(part + 1) * size])
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.1, 0.9, 1.0])

@@ -22,7 +22,6 @@ from bertlib.tasks.classification import (
     classification_head,
     classification_target,
     classifier_data,
-    feature_extraction,
 )
 from bertlib.tasks.pretraining import pretraining_data, pretraining_head
 from bertlib.tasks.squad import squad_data, squad_head
@@ -173,13 +172,3 @@ def test_all_ops_of_each_head_have_a_kernel_for_gpus(name):
               remove_padding=removes_padding)
     for mode in set(HEADS[name][0].modes) - {TRAIN}:
         check(name, mode, precision="bf16")
-
-
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_all_ops_of_feature_extraction_have_a_kernel_for_gpus(precision):
-    step = StepConfig(max_seq_length=SEQ_LENGTH, precision=precision)
-    fields = [field._replace(name={"segment_ids": "input_type_ids", "is_real_example": "unique_ids"}.get(
-        field.name, field.name)) for field in classifier_data.feature_fields(SEQ_LENGTH)]
-    model_fn = feature_extraction.model_fn_builder(modeling.BertConfig.from_dict(tiny.CONFIG), None, [-1, -2],
-                                                   False, False, "mean", step)
-    assert ops_without_kernel(model_fn, fields, (), PREDICT, step) == {}

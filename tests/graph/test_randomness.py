@@ -72,24 +72,6 @@ def test_without_a_global_step_each_run_draws_anew_and_stays_with_it(session):
 # --- Sites --------------------------------------------------------------------------------------------------
 
 
-def test_a_repeatable_function_takes_its_sites_once(graph):
-    def function():
-        made = getattr(tf.get_default_graph(), "made", False)
-        tf.get_default_graph().made = True
-        # Like the initializer of a variable: it uses a site only in the call that creates the variable.
-        return [randomness.new_site(kind) for kind in ("dropout", "dropout")
-                + (() if made else ("initializer",))]
-
-    function = randomness.repeatable(function)
-    with tf.variable_scope("bert"):
-        assert function() == ["bert/dropout#0", "bert/dropout#1", "bert/initializer#0"]
-    with tf.variable_scope("gradients"):
-        assert function() == function() == ["bert/dropout#0", "bert/dropout#1"]
-        assert randomness.new_site("dropout") == "gradients/dropout#0"
-    with tf.variable_scope("bert"):
-        assert randomness.new_site("dropout") == "bert/dropout#2"
-
-
 # --- Dropout in a model -------------------------------------------------------------------------------------
 
 

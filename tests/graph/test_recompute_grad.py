@@ -1,8 +1,6 @@
 """Recomputation changes only memory and time. All computed numbers stay the same."""
 
-import gc
 import re
-import weakref
 
 from helpers import ancestors, assert_close, evaluate, run_bert
 import numpy as np
@@ -13,7 +11,6 @@ import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import rewriter_config_pb2
 
 from bertlib.graph import randomness
-from bertlib.graph.custom_gradient import with_custom_gradient
 from bertlib.graph.recompute_grad import recompute_grad
 import modeling
 
@@ -169,27 +166,6 @@ def test_several_outputs_of_which_one_or_another_is_used():
     compare(build, wraps=[lambda layer: recompute_grad(pair(layer)), pair])
 
 
-def test_reference_variables(graph):
-    with tf.variable_scope("", use_resource=False):
-        x = tf.constant(X)
-        y = recompute_grad(layer)(x, 2)
-        assert tf.trainable_variables()[0].dtype._is_ref_dtype
-        loss, *slopes = loss_and_gradients(y, x)
-    a, b = evaluate([slopes, gradients(tf.reduce_sum(tf.square(y)), [x])])
-    assert np.abs(a[1]).max() > 0.1
-    assert_close({"x": a[0]}, {"x": b[0]}, 1e-6)
-
-
-def test_default_names_are_taken_in_the_forward_pass_only(graph):
-    normalize = recompute_grad(modeling.layer_norm)
-    x = tf.constant(X)
-    y = normalize(normalize(x))
-    tf.gradients(y, x)
-    modeling.layer_norm(y)
-    assert [variable.op.name for variable in tf.global_variables() if "beta" in variable.op.name] == [
-        "LayerNorm/beta", "LayerNorm_1/beta", "LayerNorm_2/beta"]
-
-
 @pytest.mark.parametrize("has_step", [True, False])
 def test_masks_are_drawn_again_for_the_step_and_the_part_of_the_forward_pass(graph, has_step):
     # The seed, the global step and the part of the batch change between the forward pass and the gradients.
@@ -223,31 +199,7 @@ def test_random_numbers_with_a_state_are_refused(graph):
         tf.gradients(recompute_grad(lambda x: tf.nn.dropout(x, rate=0.5))(x), x)
 
 
-@pytest.mark.parametrize("function",
-                         [lambda x: recompute_grad(layer)(x, 2), lambda x: cube(x, tf.constant(2.0))],
-                         ids=["recomputed", "own gradient"])
-def test_a_graph_can_be_collected(function):
-    with tf.Graph().as_default() as graph:
-        x = tf.constant(X)
-        tf.gradients(function(x), x)
-        reference = weakref.ref(graph)
-    del graph, x
-    gc.collect()
-    assert reference() is None
-
-
 # --- A custom gradient -----------------------------------------------------------------------------------
-
-
-def cube(x, scale):
-    return with_custom_gradient(scale * x**3, [x, scale], lambda dy, x,
-                                scale: [dy * 3 * scale * x**2, tf.reduce_sum(dy * x**3)])
-
-
-def test_a_gradient_of_ones_own_is_the_one_taken(graph):
-    x = tf.constant(X)
-    slope, = evaluate(tf.gradients(with_custom_gradient(2 * x, [x], lambda dy, x: [5 * x]), [x]))
-    assert_array_equal(slope, 5 * X)
 
 
 # --- Memory -------------------------------------------------------------------------------------------------

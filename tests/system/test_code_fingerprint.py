@@ -62,13 +62,6 @@ class Replicas:
         self.compared |= values
 
 
-def test_modules_of_only_some_replicas_are_not_compared(module):
-    group = Replicas(["module_of_a_fork", "another"])
-    fingerprints.check_same_code(group)
-    fingerprint = fingerprints.hash_scripts()["module_of_a_fork"]
-    assert group.compared == {"the code of module_of_a_fork": fingerprint}
-
-
 def test_the_record_has_the_number_of_all_replicas_and_not_of_those_of_one_machine(monkeypatch):
     monkeypatch.setattr(record_content.replica_group, "current", lambda: types.SimpleNamespace(count=6))
     found = record_content.create_record(settings_of(num_replicas=2), DESCRIPTION)

@@ -64,16 +64,6 @@ def test_what_the_system_says_in_numbers_and_tensorflow_in_words(number, said, t
         assert said in str(raised.value) and ". All is kept. " in str(raised.value)
 
 
-@pytest.mark.parametrize("error", [
-    tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor"), OSError("a sentence"),
-    tf.errors.OutOfRangeError(None, None, "End of sequence"), PermissionError(errno.EACCES, "denied", "file"),
-    ValueError("No space left on device")])
-def test_other_errors_stay(error):
-    with pytest.raises(type(error)) as raised, files.translate_disk_errors("given"):
-        raise error
-    assert raised.value is error
-
-
 # --- In a training ---------------------------------------------------------------------------------------
 
 

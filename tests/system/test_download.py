@@ -112,59 +112,6 @@ def test_refusals_web_pages_and_silence_are_said(server, path):
     assert "kept" not in str(error.value) and not left(path)
 
 
-def test_an_empty_file_is_not_kept(server, path):
-    server.files["/x"] = b""
-    for _ in range(2):
-        with pytest.raises(http_download.ServerError, match="/x: the server sent an empty file"):
-            http_download.fetch(f"{server.address}/x", path)
-        assert not left(path)
-
-
-@pytest.fixture
-def redirecting(server):
-    """A server that redirects to the content of all files except `DATA`."""
-    def send_on(handler, data, answer=server.answer):
-        if data == DATA:
-            answer(handler, data)
-        else:
-            handler.send_response(302)
-            handler.send_header("Location", data.decode())
-            handler.end_headers()
-
-    server.answer = send_on
-    return server
-
-
-@pytest.mark.parametrize("to", [
-    "file:///etc/passwd", "ftp://127.0.0.1/x", "http://[::1", "http://127.0.0.1:99999/x",
-    "http://" + "a" * 100 + "/x", "/moved"])
-def test_a_redirect_to_no_file_is_one_line(redirecting, path, to):
-    redirecting.files["/moved"] = to.encode()
-    with pytest.raises(http_download.ServerError) as refused:
-        http_download.fetch(f"{redirecting.address}/moved", path, timeout=5)
-    said = str(refused.value)
-    assert said.startswith(f"{redirecting.address}/moved: the server ") and "\n" not in said
-    assert ("infinite loop" in said) == (to == "/moved") and not left(path)
-
-
-def test_a_redirect_is_followed(redirecting, path):
-    redirecting.files["/moved"] = b"/a/file.bin"
-    assert http_download.fetch(f"{redirecting.address}/moved", path, timeout=5) and content(path) == DATA
-
-
-@pytest.mark.parametrize("length", [None, "9" * 5000, "-1", "many"])
-def test_a_length_that_is_no_number_of_bytes_is_not_taken(server, path, length):
-    def answer(handler, data):
-        handler.send_response(200)
-        if length:
-            handler.send_header("Content-Length", length)
-        handler.end_headers()
-        handler.wfile.write(data)
-
-    server.answer = answer
-    assert fetch(server, path) and content(path) == DATA
-
-
 def test_a_disk_without_room_is_said_before_anything_is_written(server, path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 99_999))
     with pytest.raises(OSError, match="the disk is full: it takes 0.10 MB, and 0.10 MB are free"):
@@ -283,10 +230,3 @@ def test_a_zip_that_lies_there_is_used_and_kept(server, tmp_path):
     (tmp_path / "all" / "m.zip").write_bytes(zip_of(MODEL))
     assert http_download.download(ZIP, str(tmp_path), server.address) and not server.requests
     assert (tmp_path / "all" / "m.zip").exists() and (tmp_path / "all" / "m" / "a.json").exists()
-
-
-def test_a_damaged_zip_that_came_is_removed(server, tmp_path):
-    server.files["/a/m.zip"] = b"no zip"
-    with pytest.raises(http_download.DamagedError, match="The zip came from .*/a/m.zip. The zip was removed"):
-        http_download.download(ZIP, str(tmp_path), server.address)
-    assert not files_in(tmp_path)

@@ -2,8 +2,6 @@
 
 import logging
 import os
-import sys
-import types
 
 from bertlib.commands import devices, launch
 
@@ -14,7 +12,6 @@ import tiny
 
 from bertlib.system import gpu_libraries, replica_launcher
 from bertlib.tasks import shared_flags
-import tf1.__main__ as tf1_command
 from tf1._replicas import launching
 
 CUDA_12 = ["libcudart.so.12", "libcublas.so.12", "libcublasLt.so.12", "libcufft.so.11", "libcusolver.so.11",
@@ -52,12 +49,6 @@ def test_libraries_of_nvidias_packages_are_found(machine):
 def test_a_missing_driver_is_named_alone(monkeypatch):
     monkeypatch.setattr(gpu_libraries, "missing_libraries", lambda: ["libcuda.so.1", *CUDA_12])
     assert "libcuda.so.1 is missing: install NVIDIA's driver." in gpu_libraries.explain_unused_card()
-
-
-@pytest.mark.parametrize("hidden", ["", "-1"])
-def test_a_hidden_card_is_not_explained(hidden, monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
-    assert gpu_libraries.explain_unused_card() is None
 
 
 @pytest.mark.parametrize("has_card", [False, True])
@@ -100,23 +91,6 @@ def test_replicas_of_all_cards_are_started_only_if_tensorflow_can_use_cards(
     assert counts == started
 
 
-@pytest.mark.parametrize("missing, warnings", [(CUDA_12, 1), ([], 0)])
-def test_a_script_is_warned_of_an_unused_card_before_tensorflow_looks_for_gpus(
-        missing, warnings, monkeypatch, caplog, tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text("print('ran')")
-    monkeypatch.setattr(gpu_libraries, "missing_libraries", lambda: missing)
-    monkeypatch.setattr(tf.config, "list_physical_devices", None)
-    for name, value in (("argv", ["tf1", str(script)]), ("path", list(sys.path)), ("excepthook", None),
-                        ("meta_path", list(sys.meta_path))):
-        monkeypatch.setattr(sys, name, value)
-    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
-    with caplog.at_level(logging.WARNING):
-        tf1_command.main()
-    assert [record.message.startswith("This machine has an NVIDIA card, which TensorFlow does not use.")
-            for record in caplog.records] == [True] * warnings
-
-
 # --- Flags -----------------------------------------------------------------------------------------------
 
 
@@ -152,15 +126,6 @@ def test_a_single_process_sees_one_gpu(named, is_replica, missing, seen, command
     assert caplog.messages == (["Using GPU 2, the first of 2."] if seen != named else [])
 
 
-def test_the_log_says_how_all_gpus_are_used(command_flags, monkeypatch, caplog):
-    flags.DEFINE_integer("num_replicas", 1, "", flag_values=command_flags)
-    monkeypatch.setattr(gpu_libraries, "missing_libraries", list)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
-    with caplog.at_level(logging.INFO):
-        devices.set_up_gpus()
-    assert caplog.messages == ["Using GPU 0, the first of 3; --num_replicas=0 uses all."]
-
-
 def test_deterministic_ops_are_asked_for(command_flags, monkeypatch):
     calls = []
     monkeypatch.setattr(tf.compat.v2.config.experimental, "enable_op_determinism", lambda: calls.append(True))
@@ -170,17 +135,3 @@ def test_deterministic_ops_are_asked_for(command_flags, monkeypatch):
     command_flags.deterministic = True
     devices.set_up_gpus()
     assert calls and os.environ["TF_DETERMINISTIC_OPS"] == "1"
-
-
-@pytest.mark.parametrize("capability, tf32, logged", [((7, 5), True, False), ((8, 6), True, True),
-                                                      ((8, 6), False, False)])
-def test_the_log_says_that_float32_is_tf32(capability, tf32, logged, command_flags, monkeypatch, caplog):
-    command_flags.tf32 = tf32
-    devices.set_up_gpus()
-    card = types.SimpleNamespace(name="GPU:0")
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [card])
-    monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: {
-        "device_name": "a card", "compute_capability": capability})
-    with caplog.at_level(logging.INFO):
-        devices.log_devices()
-    assert " on a card." in caplog.text and ("computed in TF32" in caplog.text) == logged

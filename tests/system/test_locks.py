@@ -4,7 +4,6 @@ The tests use forks as other processes, because a lock works differently inside 
 "two at once" in tests/conformance has two commands, and its message. Killed commands free their locks there.
 """
 
-import contextlib
 import errno
 import multiprocessing
 import os
@@ -43,34 +42,6 @@ def test_a_process_holds_it_until_its_outermost_block_ends(tmp_path):
     assert not in_child(lambda: take(tmp_path / "real"))
 
 
-def test_a_child_neither_has_it_nor_keeps_it(tmp_path):
-    reader, writer = os.pipe()
-    holder = os.fork()
-    if not holder:
-        with locks.lock_directory(tmp_path):
-            child = os.fork()
-            if not child:
-                os.read(reader, 1)  # so this process ends after its parent
-                os._exit(0)
-            os._exit(0)  # without releasing the lock
-    os.waitpid(holder, 0)
-    try:
-        take(tmp_path)
-    finally:
-        os.write(writer, b".")  # a child that stays would keep the pipes of the tests open
-
-    # If a child leaves the block of its parent, it does not release the lock.
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(locks.lock_directory(tmp_path))
-        assert not in_child(lambda: None)
-        pid = os.fork()
-        if not pid:
-            stack.close()
-            os._exit(0)
-        os.waitpid(pid, 0)
-        assert in_child(lambda: take(tmp_path))
-
-
 def test_programs_that_are_started_do_not_inherit_it(tmp_path):
     with locks.lock_directory(tmp_path):
         process = subprocess.Popen(["sleep", "30"], close_fds=False)
@@ -79,17 +50,6 @@ def test_programs_that_are_started_do_not_inherit_it(tmp_path):
     finally:
         process.kill()
         process.wait()
-
-
-def test_files_are_locked_one_by_one(tmp_path):
-    with locks.lock_file(tmp_path / "one"):
-        with locks.lock_file(tmp_path / "two"):
-            assert sorted(path.name for path in tmp_path.iterdir()) == ["one.lock", "two.lock"]
-        def take_one():
-            with locks.lock_file(os.path.join(tmp_path, "one")):
-                pass
-        assert in_child(take_one)
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_lock_that_its_holder_removed_meanwhile_is_taken_anew(tmp_path, monkeypatch):

@@ -83,14 +83,6 @@ def test_a_process_in_it_has_loopback_alone(prefix):
     assert seen["user"] == user
 
 
-def test_it_ends_with_the_block():
-    network_namespaces.require_namespaces()
-    with network_namespace.Namespace() as made:
-        command = made.wrap_command(["true"])
-        assert subprocess.run(command).returncode == 0
-    assert subprocess.run(command, stderr=subprocess.DEVNULL).returncode != 0
-
-
 def test_root_keeps_the_right_to_files_of_others(namespace, tmp_path):
     if os.geteuid():
         pytest.skip("only root has it")
@@ -103,25 +95,6 @@ def test_root_keeps_the_right_to_files_of_others(namespace, tmp_path):
     assert (theirs / "file").read_text() == "written\n"
 
 
-DESCRIBE = """
-import json, os, signal, sys
-handlers = {str(number): str(signal.getsignal(number)) for number in signal.valid_signals()}
-print(json.dumps([os.getcwd(), dict(os.environ), sys.stdin.read(), handlers, sys.argv,
-                  os.getsid(0) == os.getpid(), sorted(os.listdir("/proc/self/fd"))]))
-sys.exit(7)
-"""
-
-
-def test_a_process_is_what_it_would_be_outside(namespace, tmp_path):
-    plain = [sys.executable, "-S", "-c", DESCRIBE, "an argument", ""]
-    ends = []
-    for command in (plain, namespace.wrap_command(plain)):
-        done = subprocess.run(command, cwd=tmp_path, input="text", encoding="utf-8", env={"A": "b"},
-                              capture_output=True, start_new_session=True)
-        ends.append((done.returncode, done.stdout, done.stderr))
-    assert ends[0] == ends[1] and ends[0][0] == 7
-
-
 # --- Machines that forbid namespaces ---------------------------------------------------------------------
 
 
@@ -130,24 +103,6 @@ def test_a_machine_that_forbids_namespaces_is_an_error(prefix):
     done = create(lambda command: prefix(forbidden(command)), "print('never')")
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr == "OSError: unshare: No space left on device\n"
-
-
-# The capabilities of root in a Docker container, and what docs/howto/cluster.md adds to them.
-DOCKER = ("chown,dac_override,fowner,fsetid,kill,setgid,setuid,setpcap,net_bind_service,net_raw,sys_chroot,"
-          "mknod,audit_write,setfcap")
-
-
-@pytest.mark.parametrize("more, error", [
-    (",sys_admin", "Operation not permitted"), (",sys_admin,net_admin", None)])
-def test_root_with_the_capabilities_of_a_container(more, error):
-    if os.geteuid():
-        pytest.skip("only root has them")
-    kept = "-all," + ",".join(f"+{name}" for name in (DOCKER + more).split(","))
-    done = create(lambda command: ["setpriv", f"--bounding-set={kept}", *command], "")
-    if error is None:
-        assert done.returncode == 0, done.stderr
-    else:
-        assert done.stderr == f"OSError: {error}\n"
 
 
 def test_a_system_without_such_calls_is_an_error(monkeypatch):
@@ -185,11 +140,6 @@ def test_a_remote_path_needs_the_network(argument):
     assert not is_closed and f"({argument} needs the network)" in warning
     with pytest.raises(ValueError, match="--open_ports=false: the ports of this run cannot be closed"):
         decide(False, [argument])
-
-
-def test_a_remote_cache_of_hub_modules_needs_the_network(monkeypatch):
-    monkeypatch.setenv("TFHUB_CACHE_DIR", "gs://bucket/cache")
-    assert not decide()[0]
 
 
 def test_the_warning_says_what_is_open_to_whom_and_the_remedy(monkeypatch):

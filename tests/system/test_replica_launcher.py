@@ -13,7 +13,7 @@ import time
 import network_namespaces
 import pytest
 
-from bertlib.system import cluster, gpu_libraries, network_namespace, replica_launcher
+from bertlib.system import cluster, network_namespace, replica_launcher
 
 # The first lines of a replica: they read its own settings, and define how it reports its end.
 PRELUDE = """
@@ -152,12 +152,6 @@ def test_gpus_are_shared_out(here, monkeypatch):
     assert [one["CUDA_VISIBLE_DEVICES"] for one in values(here, 2)] == ["3", "GPU-ab"]
 
 
-def test_gpus_are_counted_unless_they_are_named(monkeypatch):
-    monkeypatch.setattr(gpu_libraries.glob, "glob", lambda pattern: ["/dev/nvidia0", "/dev/nvidia3"])
-    assert gpu_libraries.visible_gpus({}) == ["0", "1"]
-    assert gpu_libraries.visible_gpus({"CUDA_VISIBLE_DEVICES": ""}) == []
-
-
 def test_more_replicas_than_gpus_are_refused():
     with pytest.raises(ValueError, match=r"--num_replicas=3 needs 3 GPUs, but this machine has only 2 that "
                        r"CUDA_VISIBLE_DEVICES=0,1 shows\. Pass --num_replicas=2"):
@@ -188,10 +182,6 @@ def test_replicas_of_one_of_several_machines(place, here):
         assert (one["count"], one["local_count"], one["key"]) == (6, 2, machines.key)
         assert one["coordinator"] == ["localhost", port]
         assert one["host"] == ("localhost", "elsewhere")[place]
-
-
-def test_a_command_is_found_again():
-    assert replica_launcher.Plan(1, 1).command == (sys.executable, *sys.orig_argv[1:])
 
 
 # --- How they end ----------------------------------------------------------------------------------------
@@ -259,16 +249,6 @@ end("lost", cause=1)
     assert "replica 1 (process" in run(code, 3).message
 
 
-def test_the_end_of_a_log_that_was_moved_is_shown_with_its_path(here, capfd):
-    move = "os.rename(me['log'], 'kept.log'); os.symlink(os.path.abspath('kept.log'), me['log'])"
-    lines = "[print('line', number, flush=True) for number in range(30)]"
-    end = run(f"if index:\n  {move}\n  {lines}\n  1 / 0\nend('lost', cause=1)")
-    assert end.message.endswith("without a message; the end of its log is above.")
-    first, *rest = capfd.readouterr().err.splitlines()
-    assert re.fullmatch(rf"The end of the log of replica 1 \(process \d+\), {here}/kept\.log:", first)
-    assert len(rest) == 20 and rest[-1] == "ZeroDivisionError: division by zero" and "line 29" in rest
-
-
 @pytest.mark.parametrize("asked, of_all, shown", [
     (True, False, True), (False, False, False), (True, True, False)])
 def test_of_an_error_of_another_replica_the_traceback_is_shown(capfd, asked, of_all, shown):
@@ -314,21 +294,6 @@ def test_a_signal_is_passed_on_and_replica_0_says_what_is_kept(number, said, her
     assert run(SAVES, max_restarts=3) == (128 + number, f"{said}. Step 0 is saved.", False)
 
 
-def test_a_second_signal_is_passed_on_too(here):
-    code = """
-def note(number, frame):
-    open(f"ready-1-{index}", "w").close()
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-signal.signal(signal.SIGTERM, note)
-wait()
-"""
-    when_ready(here, ["ready-0-0", "ready-0-1"], lambda: os.kill(os.getpid(), signal.SIGTERM))
-    when_ready(here, ["ready-1-0", "ready-1-1"], lambda: os.kill(os.getpid(), signal.SIGTERM))
-    assert run(code.replace("wait()", "open(f'ready-0-{index}', 'w').close()\nwhile 1: time.sleep(1)")) == (
-        143, "terminated.", False)
-
-
 @pytest.mark.parametrize("handler, code, said", [
     ("signal.SIG_DFL", 143, "terminated."), ("signal.SIG_IGN", 143, "terminated."),
     ("signal.SIG_IGN if index else lambda *_: end('terminated. Saved.', 143)", 143, "terminated. Saved."),
@@ -337,19 +302,6 @@ def test_how_replicas_end_after_a_signal(handler, code, said, here):
     """A replica that does not end is killed."""
     when_ready(here, ["ready-0-0", "ready-0-1"], lambda: os.kill(os.getpid(), signal.SIGTERM))
     assert run(f"signal.signal(signal.SIGTERM, {handler})\nwait()", timeout=0.4) == (code, said, False)
-
-
-def test_a_signal_that_only_a_replica_got_ends_the_run_alike(here):
-    code = "if index: end('terminated. Saved.', 143)\ntime.sleep(0.2)\nend('terminated. All saved.', 143)"
-    assert run(code, max_restarts=2) == (143, "terminated. All saved.", False)
-
-
-@pytest.mark.usefixtures("hangs_up")
-def test_a_closed_terminal_is_ignored_under_nohup(here):
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    when_ready(here, ["0"], lambda: os.kill(os.getpid(), signal.SIGHUP))
-    code = WRITE + "time.sleep(0.3)\nassert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN"
-    assert run(code).code == 0
 
 
 # --- Restarts --------------------------------------------------------------------------------------------

@@ -1,9 +1,7 @@
 """Writes to special files: a link stays, and its target is written. test_output_paths.py has devices."""
 
-import contextlib
 import errno
 import os
-import re
 
 from devices import device, is_device
 import pytest
@@ -59,22 +57,6 @@ def test_an_error_of_a_device_names_it_and_gives_no_advice_about_disks(tmp_path)
     with pytest.raises(OSError) as said:
         files.write_text(full, "x")
     assert (said.value.filename, said.value.strerror) == (full, "No space left on device") and is_device(full)
-
-
-def test_a_link_and_its_file_have_one_lock(tmp_path):
-    (tmp_path / "link").symlink_to("file")
-    with locks.lock_file(str(tmp_path / "link")):
-        assert everything(tmp_path) == ["file.lock", "link"]
-        with contextlib.suppress(locks.InUseError), locks.lock_file(str(tmp_path / "file")):
-            assert everything(tmp_path) == ["file.lock", "link"]
-
-
-def test_regular_files_directories_and_what_is_not_there_are_not_special(tmp_path):
-    (tmp_path / "file").touch()
-    (tmp_path / "link").symlink_to("nothing")
-    assert not any(map(files.is_special,
-                       [tmp_path, *map(str, tmp_path.iterdir()), tmp_path / "nothing", "gs://b/x"]))
-    assert re.fullmatch(r".*/nothing", files.resolve_links(str(tmp_path / "link")))
 
 
 @pytest.mark.parametrize("name", ["好" * 80 + ".jsonl", "好" * 84 + ".cs", "x" * 255, "😀" * 63])

@@ -67,21 +67,6 @@ def test_an_evaluation_of_a_checkpoint_in_training_ends_too(tmp_path):
     assert stopped.micro_batches == 7
 
 
-def test_a_training_still_ends_if_a_hook_has_caught_the_exception(tmp_path):
-    """The evaluation in a hook raises `Stopped`. The hook catches it, so that the session saves its step."""
-    stopped = Stopping(tmp_path)
-
-    class Evaluate(tf.train.SessionRunHook):
-        def after_run(self, run_context, run_values):
-            stopped.request.set()
-            with pytest.raises(stopping.Stopped):
-                stopped.request.check()
-            run_context.request_stop()
-
-    with pytest.raises(stopping.Stopped, match="ckpt-1$"):
-        stopped.model.train(batches_from_step, max_steps=4, hooks=[Evaluate()])
-
-
 @pytest.mark.parametrize("call", [lambda model: model.evaluate(foreign_batches),
                                   lambda model: list(model.predict(foreign_batches))],
                          ids=["evaluate", "predict"])
