@@ -29,8 +29,7 @@ import importlib as _importlib
 import sys as _sys
 
 from tf1._contrib.contrib_parts import contrib as contrib
-from tf1._names import metric_weights as _metric_weights
-from tf1._names import reference_variables as _reference_variables
+from tf1._names import metric_weights as _metric_weights  # noqa: F401
 from tf1._names.examples import parse_example as parse_example
 from tf1._names.namespace import Namespace as _Namespace
 from tf1._names.reference_variables import assign as assign
@@ -38,11 +37,8 @@ from tf1._names.tensorflow_names import advice as _advice
 from tf1._names.tensorflow_names import app, data, estimator, io, layers, logging, nn, train  # noqa: F401
 from tf1._run import keras_modules as _keras_modules
 from tf1._run import modules as _modules  # noqa: F401  this import adds finders for modules of TensorFlow 1
-from tf1._run import session_options as _session_options
+from tf1._run import session_options as _session_options  # noqa: F401
 
-_metric_weights.install()
-_reference_variables.install()
-_session_options.install()
 compat = _Namespace("tf.compat", dict(v1=_sys.modules[__name__]), lambda: _tf.compat)
 
 

@@ -22,11 +22,11 @@ def test_tensors_are_summed_and_rows_gathered_in_any_session():
             rows = tf.IndexedSlices(own[:, tf.newaxis][:group.index + 1], tf.range(group.index + 1), [4, 1])
             gathered = gradients.gather_slices(all_reduce, rows)
             return [value.tolist() for value in evaluate(
-                [all_reduce.sum(own), *gradients.sum_many(all_reduce, [own, own * 2]), gathered.values,
+                [all_reduce.sum(own), *gradients.mean([(own, own), (own * 2, own)]), gathered.values,
                  gathered.indices])]
 
     first, second = run_replicas(2, work)
-    assert first == second == [[3, 6], [3, 6], [6, 12], [[1], [2], [4]], [0, 0, 1]]
+    assert first == second == [[3, 6], [1.5, 3], [3, 6], [[1], [2], [4]], [0, 0, 1]]
 
 
 SCRIPT = """

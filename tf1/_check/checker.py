@@ -36,22 +36,48 @@ def findings(path, text, fork):
     return sorted({(finding.line, finding.what): finding for finding in found}.values())
 
 
-def _texts(paths, unread):
-    """Reads files. Adds the files that cannot be read to `unread`, a list of (path, reason).
+class _Report:
+    """The findings in all programs of a check.
 
-    Returns:
-      {path: (code of the file, findings about the encoding of the file)}.
+    Attributes:
+      found: {pathlib.Path of a file: list of Finding}.
+      unread: list of (path, reason), the files that cannot be read.
+      not_followed: set of the imports that were not checked.
+      notebooks: number of notebooks.
     """
-    texts = {}
-    for path in paths:
-        try:
-            if os.path.isfile(path):
-                texts[path] = syntax.decoded(path.read_bytes())
-            else:
-                unread.append((path, "it is not a file, or it is a broken link"))
-        except OSError as error:
-            unread.append((path, error.strerror))
-    return texts
+
+    def __init__(self):
+        self.found, self.unread, self.not_followed, self.notebooks = {}, [], set(), 0
+
+    def check_program(self, root):
+        """Checks the file or folder `root`, a pathlib.Path, and prints the findings."""
+        paths, folder = [root], root.parent
+        if root.is_dir():
+            folder = root
+            paths, notebooks, unreadable = modules.python_files(root)
+            self.notebooks += notebooks
+            self.unread += unreadable
+        texts = {}  # {path: (code of the file, findings about the encoding of the file)}
+        for path in paths:
+            try:
+                if os.path.isfile(path):
+                    texts[path] = syntax.decoded(path.read_bytes())
+                else:
+                    self.unread.append((path, "it is not a file, or it is a broken link"))
+            except OSError as error:
+                self.unread.append((path, error.strerror))
+        # A file imports the modules beside it, also if only the file itself is checked.
+        beside = [*folder.glob("*.py"), *folder.glob("*/*.py")]
+        fork = modules.Fork(folder, {path: texts.get(path, [""])[0] for path in [*beside, *texts]})
+        for path, (text, byte_findings) in texts.items():
+            try:
+                self.found[path] = sorted({*byte_findings, *findings(path, text, fork)})
+            except (RecursionError, MemoryError):
+                self.unread.append((path, "it is nested too deeply"))
+                continue
+            for finding in self.found[path]:
+                print(f"{path}:{finding}")
+        self.not_followed |= fork.not_followed
 
 
 def check(*roots):
@@ -67,57 +93,23 @@ def check(*roots):
       FileNotFoundError: there is no such file or folder.
     """
     sys.stdout.reconfigure(errors="backslashreplace")
-    roots = [pathlib.Path(root) for root in roots]
     for root in roots:
-        if not root.exists():
+        if not os.path.exists(root):
             raise FileNotFoundError(f"there is no file or folder {root}")
-    found, unread, not_followed, notebooks = {}, [], set(), 0
+    report = _Report()
     for root in roots:
-        found_in_program, imports, count = _check_program(root, unread)
-        found.update(found_in_program)
-        not_followed |= imports
-        notebooks += count
-    for path, reason in unread:
+        report.check_program(pathlib.Path(root))
+    for path, reason in report.unread:
         print(f"{path}: not read: {reason}")
-    wrong = [(path, finding) for path, own in found.items() for finding in own if not finding.note]
-    notes = sum(map(len, found.values())) - len(wrong)
+    wrong = [(path, finding) for path, own in report.found.items() for finding in own if not finding.note]
+    notes = sum(map(len, report.found.values())) - len(wrong)
     more = [text for count, text in (
         (notes, _number(notes, "note")),
-        (notebooks, f"{_number(notebooks, 'notebook')} not read"),
-        (len(unread), f"{_number(len(unread), 'other file')} not read"),
-        (not_followed, f"imports not checked: {', '.join(sorted(not_followed))}")) if count]
-    print("; ".join([_result(wrong, len(found)), *more]) + ".")
+        (report.notebooks, f"{_number(report.notebooks, 'notebook')} not read"),
+        (report.unread, f"{_number(len(report.unread), 'other file')} not read"),
+        (report.not_followed, f"imports not checked: {', '.join(sorted(report.not_followed))}")) if count]
+    print("; ".join([_result(wrong, len(report.found)), *more]) + ".")
     return int(bool(wrong))
-
-
-def _check_program(root, unread):
-    """Prints the findings in a file or folder.
-
-    Args:
-      root: pathlib.Path of the file or folder.
-      unread: list of (path, reason). This function adds the files that cannot be read.
-
-    Returns:
-      ({path: list of Finding}, set of the imports that were not checked, number of notebooks).
-    """
-    paths, notebooks, folder, found = [root], 0, root.parent, {}
-    if root.is_dir():
-        folder = root
-        paths, notebooks, unreadable = modules.python_files(root)
-        unread += unreadable
-    texts = _texts(paths, unread)
-    # A file imports the modules beside it, also if only the file itself is checked.
-    beside = [*folder.glob("*.py"), *folder.glob("*/*.py")]
-    fork = modules.Fork(folder, {path: texts.get(path, [""])[0] for path in [*beside, *texts]})
-    for path, (text, byte_findings) in texts.items():
-        try:
-            found[path] = sorted({*byte_findings, *findings(path, text, fork)})
-        except (RecursionError, MemoryError):
-            unread.append((path, "it is nested too deeply"))
-            continue
-        for finding in found[path]:
-            print(f"{path}:{finding}")
-    return found, fork.not_followed, notebooks
 
 
 def _result(wrong, read):

@@ -13,8 +13,6 @@ import warnings
 import tf1
 from tf1._run import modules as program_modules
 
-# Programs import the builtins of Python 2 from these modules with `import *`.
-_GIVE_BUILTINS = {"builtins", "future", "past", "six"}
 _DEFINITION = re.compile(r"^\s*def (\w+)", re.MULTILINE)
 _FROM_PACKAGE = re.compile(r"^\s*from \.*([\w.]+) import ([^#\n]+)", re.MULTILINE)
 _IMPORT_PART = re.compile(r"^\s*import (\w+(?:\.\w+)+)", re.MULTILINE)
@@ -116,7 +114,7 @@ class Fork:
           root: pathlib.Path of the folder that is checked.
           files: {path of a Python file below root: text of the file}.
         """
-        self._files, self.not_followed = files, set()
+        self.not_followed = set()
         self._homes = collections.defaultdict(set)  # {module: folders that contain it}
         for path in files:
             self._homes[path.stem].add(path.parent)
@@ -152,19 +150,6 @@ class Fork:
         return (not self._changes_path and (package.name, path.stem) in self._parts
                 and self._homes.get(name) == {package} and (package / "__init__.py").exists()
                 and not_installed(name))
-
-    def stars_give(self, stars, name):
-        """Returns whether one of the modules in `stars` defines a builtin of Python 2.
-
-        Args:
-          stars: names of the modules that are imported with `import *`.
-          name: the name.
-        """
-        if {star.split(".")[0] for star in stars} & _GIVE_BUILTINS:
-            return True
-        stems = {star.split(".")[-1] for star in stars}
-        bound = re.compile(rf"^\s*(?:{name}\s*=|def {name}\b|from .* import .*\b{name}\b)", re.M)
-        return any(path.stem in stems and bound.search(text) for path, text in self._files.items())
 
 
 def python_files(root):

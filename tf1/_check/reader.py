@@ -22,6 +22,8 @@ _LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 # If tensorflow.python lacks a name, the name may exist in `tf` itself ("") or in one of these modules below
 # `tf`.
 _HOMES = ("", "train.", "nn.", "graph_util.", "estimator.", "estimator.export.", "math.", "summary.")
+# Programs import the builtins of Python 2 from these modules with `import *`.
+_GIVE_BUILTINS = {"builtins", "future", "past", "six"}
 # The checker imports these modules and looks up names in them.
 _INSPECTED = ("tf", "tensorflow", "tf1", "numpy", "horovod", "tensorflow_hub")
 
@@ -147,8 +149,6 @@ class Reader(ast.NodeVisitor):
             self._block(node.orelse)
         self._block(node.finalbody)
 
-    visit_TryStar = visit_Try
-
     # --- Scopes ------------------------------------------------------------------------------------------
 
     def _function(self, node):
@@ -263,8 +263,8 @@ class Reader(ast.NodeVisitor):
         if root == "builtins" and parts:
             # `own_name` is false if the program gave the builtin another name, as in `text = unicode`.
             own_name = calls.written(node).split(".")[0] == parts[0]
-            if own_name and parts[0] in rules.BUILTINS and not self._fork.stars_give(
-                    self._scope.module.stars, parts[0]):
+            given = {star.split(".")[0] for star in self._scope.module.stars} & _GIVE_BUILTINS
+            if own_name and parts[0] in rules.BUILTINS and not given:
                 self._emit(_NAME, node, PYTHON2, f"`{parts[0]}`: Python 3 has no builtin of this name",
                            rules.code(rules.BUILTINS[parts[0]]))
         elif root in _INSPECTED:

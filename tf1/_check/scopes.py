@@ -76,9 +76,8 @@ class Scope:
                 if not isinstance(node.ctx, ast.Load):
                     self._bind(node.id)
             else:
-                for name in (getattr(node, "name", None), getattr(node, "rest", None)):
-                    if isinstance(name, str):  # a name that is bound by def, class, match or `except … as`
-                        self._bind(name)
+                if isinstance(name := getattr(node, "name", None), str):
+                    self._bind(name)  # a name that is bound by def, class or `except … as`
                 if not isinstance(node, (*FUNCTIONS, ast.ClassDef, *COMPREHENSIONS)):
                     waiting.extend(ast.iter_child_nodes(node))
 

@@ -6,7 +6,6 @@ The parts contain the names that forks of BERT use. For example, the functions o
 """
 
 import functools
-import importlib
 import operator
 import sys
 import types
@@ -28,7 +27,7 @@ from tf1._contrib import (
     training,
 )
 from tf1._names import estimator_parts, internals, summary, tensorflow_names
-from tf1._names.namespace import Namespace, own_names, rows
+from tf1._names.namespace import Namespace, optional_module, own_names, rows
 from tf1._replicas import strategies
 from tf1._run import keras_modules
 
@@ -118,16 +117,6 @@ def _contrib_namespace(part, own, base=None):
     return Namespace(f"tf.contrib.{part}", own, base, explain)
 
 
-def _projector():
-    """Returns the projector of the package tensorboard, or None if the package is not installed."""
-    try:
-        return importlib.import_module("tensorboard.plugins.projector")
-    except ModuleNotFoundError as error:
-        if error.name.split(".")[0] != "tensorboard":
-            raise
-        return None
-
-
 # {part of tf.contrib: {name: object}}, for objects that have no line in `_NAMES_OF_PARTS`
 _OBJECTS = {
     "compiler": dict(jit=_contrib_namespace(
@@ -142,7 +131,8 @@ _OBJECTS = {
     "seq2seq": others.SEQ2SEQ_CLASSES,
     "summary": summary.CONTRIB,
     "tensorboard": dict(plugins=Namespace("tf.contrib.tensorboard.plugins", dict(projector=Namespace(
-        "tf.contrib.tensorboard.plugins.projector", {}, _projector,
+        "tf.contrib.tensorboard.plugins.projector", {},
+        lambda: optional_module("tensorboard.plugins.projector"),
         lambda name: "tf.contrib is gone. Use the package tensorboard: pip install tensorboard.")))),
     "tpu": tensorflow_names.TPU,
 }

@@ -4,7 +4,6 @@ Its functions set default arguments in scopes, find variables by name, and load 
 
 import contextlib
 import functools
-import inspect
 
 from absl import logging
 import numpy as np
@@ -15,7 +14,7 @@ from bertlib.checkpoints import checkpoint_files
 # --- Default arguments in scopes ---------------------------------------------------------------------------
 
 SCOPES = [{}]  # stack of scopes, the innermost last: {key of a function: {argument: value}}
-SCOPED = {}  # {key of a function: the names of its arguments that a scope may set}
+SCOPED = {}  # {key of each decorated function: names of arguments, which only tf_slim stores}
 
 
 def arg_scope_func_key(op):
@@ -33,8 +32,7 @@ def add_arg_scope(func):
         return func(*args, **{**current_arg_scope().get(key, {}), **kwargs})
 
     with_scope._key_op = key
-    SCOPED[key] = tuple(name for name, parameter in inspect.signature(func).parameters.items()
-                        if parameter.default is not parameter.empty)
+    SCOPED[key] = ()
     return with_scope
 
 
@@ -86,11 +84,6 @@ def current_arg_scope():
 def has_arg_scope(func):
     """Returns whether a function is decorated with `add_arg_scope`."""
     return arg_scope_func_key(func) in SCOPED
-
-
-def arg_scoped_arguments(func):
-    """Returns the names of those arguments of a decorated function that an arg_scope can set."""
-    return SCOPED[arg_scope_func_key(func)]
 
 
 # --- Variables ---------------------------------------------------------------------------------------------
@@ -200,21 +193,6 @@ def get_variables_to_restore(include=None, exclude=None):
 
 
 # --- Values ------------------------------------------------------------------------------------------------
-
-
-def assign_from_values(var_names_to_values):
-    """Returns (op, feed_dict). `session.run(op, feed_dict)` sets the variables to the given values.
-
-    Args:
-      var_names_to_values: {name: array}.
-    """
-    return _assignment([(get_unique_variable(name), value) for name, value in var_names_to_values.items()])
-
-
-def assign_from_values_fn(var_names_to_values):
-    """Returns a function that takes a session and sets variables to arrays; see `assign_from_values`."""
-    assign, feed = assign_from_values(var_names_to_values)
-    return lambda session: session.run(assign, feed)
 
 
 def _assignment(pairs):

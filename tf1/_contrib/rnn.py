@@ -40,7 +40,7 @@ class LayerNormBasicLSTMCell(_Cell):
     """
 
     def __init__(self, num_units, forget_bias=1.0, input_size=None, activation=tf.tanh, layer_norm=True,
-                 norm_gain=1.0, norm_shift=0.0, dropout_keep_prob=1.0, dropout_prob_seed=None, reuse=None):
+                 *, dropout_keep_prob=1.0, dropout_prob_seed=None, reuse=None):
         """Creates a cell.
 
         Args:
@@ -49,15 +49,13 @@ class LayerNormBasicLSTMCell(_Cell):
           input_size: ignored.
           activation: activation function. The default is tanh.
           layer_norm: whether to use layer normalization.
-          norm_gain, norm_shift: initial values of gamma and beta.
           dropout_keep_prob: probability that dropout keeps a new value. A float or a scalar tensor.
           dropout_prob_seed: an additional key for the random numbers of the mask.
           reuse: whether to reuse existing variables.
         """
         super().__init__(_reuse=reuse)
         self._num_units, self._forget_bias, self._activation = num_units, forget_bias, activation
-        self._normalizes, self._gain, self._shift = layer_norm, norm_gain, norm_shift
-        self._keep_prob, self._seed = dropout_keep_prob, dropout_prob_seed
+        self._normalizes, self._keep_prob, self._seed = layer_norm, dropout_keep_prob, dropout_prob_seed
 
     def call(self, inputs, state):
         cell, hidden = state
@@ -76,12 +74,7 @@ class LayerNormBasicLSTMCell(_Cell):
         return hidden, _StateTuple(cell, hidden)
 
     def _normalized(self, values, name):
-        if not self._normalizes:
-            return values
-        with tf.variable_scope(name):
-            for variable, first in (("gamma", self._gain), ("beta", self._shift)):
-                tf.get_variable(variable, values.shape[-1:], values.dtype, tf.constant_initializer(first))
-        return layers.layer_norm(values, reuse=True, scope=name)
+        return layers.layer_norm(values, scope=name) if self._normalizes else values
 
 
 class CoupledInputForgetGateLSTMCell(_Cell):
@@ -294,18 +287,15 @@ def stack_bidirectional_dynamic_rnn(cells_fw, cells_bw, inputs, initial_states_f
     Raises:
       ValueError: there are no cells, or the lists have different lengths.
     """
-    lists = dict(cells_fw=cells_fw, cells_bw=cells_bw, initial_states_fw=initial_states_fw,
-                 initial_states_bw=initial_states_bw)
-    for name, values in lists.items():
-        if values is not None and (not cells_fw or len(values) != len(cells_fw)):
-            raise ValueError(f"stack_bidirectional_dynamic_rnn: {name} must have one element for each layer, "
-                             f"and there must be at least one layer: cells_fw has {len(cells_fw)}, "
-                             f"{name} has {len(values)}.")
     none = [None] * len(cells_fw)
+    lists = cells_fw, cells_bw, initial_states_fw or none, initial_states_bw or none
+    if not cells_fw or len(set(map(len, lists))) > 1:
+        raise ValueError("stack_bidirectional_dynamic_rnn: cells_fw, cells_bw, initial_states_fw and "
+                         "initial_states_bw must have one element for each layer, and there must be at least "
+                         f"one layer. Their lengths are {', '.join(str(len(one)) for one in lists)}.")
     states = []
     with tf.variable_scope(scope or "stack_bidirectional_rnn"):
-        layers = zip(cells_fw, cells_bw, initial_states_fw or none, initial_states_bw or none)
-        for index, (forward, backward, first, last) in enumerate(layers):
+        for index, (forward, backward, first, last) in enumerate(zip(*lists)):
             with tf.variable_scope(f"cell_{index}"):
                 outputs, pair = tf.nn.bidirectional_dynamic_rnn(
                     forward, backward, inputs, sequence_length, first, last, dtype, parallel_iterations,

@@ -6,20 +6,17 @@ Names of `tf.contrib.layers` and `tf.contrib.training` that tf1 does not define 
 import importlib
 
 from tf1._contrib import framework
+from tf1._names.namespace import optional_module
 
 INSTALL = "the package tf-slim: pip install tf-slim"
 
 
 def package():
     """Returns the module tf_slim, or None if the package is not installed."""
-    try:
-        slim = importlib.import_module("tf_slim")
-    except ModuleNotFoundError as error:
-        if error.name != "tf_slim":
-            raise
-        return None
-    importlib.import_module("tf_slim.nets")  # tf_slim does not import this part itself
-    _share_scopes(importlib.import_module("tf_slim.ops.arg_scope"))
+    slim = optional_module("tf_slim")
+    if slim is not None:
+        importlib.import_module("tf_slim.nets")  # tf_slim does not import this part itself
+        _share_scopes(importlib.import_module("tf_slim.ops.arg_scope"))
     return slim
 
 

@@ -60,15 +60,12 @@ class HParams:
         """
         if name not in self._hparam_types:
             raise KeyError(_unknown(name, self._hparam_types))
-        setattr(self, name, self._converted(name, value))
-
-    def _converted(self, name, value):
-        """Returns a value with the type of a hyperparameter; for the errors, see `set_hparam`."""
         kind, is_list = self._hparam_types[name]
         if isinstance(value, list) != is_list:
             raise ValueError(f"Must {'pass' if is_list else 'not pass'} a list for the "
                              f"{'multi' if is_list else 'single'}-valued parameter {name}: {value!r}")
-        return [_cast(name, kind, element) for element in value] if is_list else _cast(name, kind, value)
+        setattr(self, name, [_cast(name, kind, element) for element in value] if is_list else (
+            _cast(name, kind, value)))
 
     def del_hparam(self, name):
         """Removes a hyperparameter, if it exists."""
@@ -102,20 +99,12 @@ class HParams:
 
     def to_json(self, indent=None, separators=None, sort_keys=False):
         """Returns the values as JSON. Values that are functions are left out."""
-        return json.dumps(_without_functions(self.values()), indent=indent, separators=separators,
-                          sort_keys=sort_keys)
+        values = {name: value for name, value in self.values().items() if not callable(value)}
+        return json.dumps(values, indent=indent, separators=separators, sort_keys=sort_keys)
 
     def get(self, key, default=None):
-        """Returns the value of a hyperparameter; `default` if it does not exist.
-
-        Raises:
-          ValueError: the default does not have the type of the hyperparameter.
-        """
-        if key not in self._hparam_types:
-            return default
-        if default is not None:
-            self._converted(key, default)
-        return getattr(self, key)
+        """Returns the value of a hyperparameter; `default` if it does not exist."""
+        return getattr(self, key) if key in self._hparam_types else default
 
     def to_proto(self, export_scope=None):
         """Returns a copy of the hyperparameters, which can be passed as the argument hparam_def. The argument
@@ -151,21 +140,12 @@ def _cast(name, kind, value):
     return kind(value)
 
 
-def _without_functions(value):
-    if isinstance(value, dict):
-        return {key: _without_functions(item) for key, item in value.items() if not callable(item)}
-    if isinstance(value, (list, tuple)):
-        return [_without_functions(item) for item in value if not callable(item)]
-    return value
-
-
-def parse_values(values, type_map, ignore_unknown=False):
+def parse_values(values, type_map):
     """Parses a text such as "name=value,name=[value,value]".
 
     Args:
       values: the text. A value ends at a comma.
       type_map: {name: type}.
-      ignore_unknown: whether to leave out names that are not in type_map. If false, they are an error.
 
     Returns:
       {name: value or list of values}.
@@ -183,8 +163,6 @@ def parse_values(values, type_map, ignore_unknown=False):
         position = match.end()
         name, elements, single = match.groups()
         if name not in type_map:
-            if ignore_unknown:
-                continue
             raise ValueError(_unknown(name, type_map))
         if name in parsed:
             raise ValueError(f"The hyperparameter {name!r} occurs more than once in {values!r}")

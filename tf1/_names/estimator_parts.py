@@ -390,11 +390,8 @@ def make_early_stopping_hook(estimator, should_stop_fn, run_every_secs=60, run_e
       estimator: not used. In TensorFlow 1, the hook wrote files to the directory of the Estimator.
       should_stop_fn: the function.
       run_every_secs, run_every_steps: seconds or steps between two calls of the function. Pass exactly one of
-        the two.
+        the two; otherwise, a ValueError is raised.
     """
-    if (run_every_secs is None) == (run_every_steps is None):
-        raise ValueError("make_early_stopping_hook: pass either run_every_secs or run_every_steps, and None "
-                         "for the other one.")
     return _StopHook(should_stop_fn, run_every_secs, run_every_steps)
 
 

@@ -6,17 +6,20 @@ installed: its newer versions have no `hub.Module`. `hub_export` defines the nam
 """
 
 from tf1._names import hub_export
-from tf1._names.namespace import Namespace, own_names
+from tf1._names.namespace import Namespace, own_names, rows
 
-REPLACEMENTS = {
-    **dict.fromkeys(("image_embedding_column", "sparse_text_embedding_column", "text_embedding_column",
-                     "text_embedding_column_v2"),
-                    "not provided. Apply a hub.Module in the model_fn, and use its output."),
-    **dict.fromkeys(("LatestModuleExporter", "create_module_spec_from_saved_model",
-                     "register_module_for_export"), "not provided. Use hub.create_module_spec(…).export(…), "
-                    "which writes a module with the weights of a checkpoint."),
-    **dict.fromkeys(("KerasLayer", "load", "resolve"), "a name of TensorFlow 2. Use tf.saved_model.load."),
-}
+REPLACEMENTS = dict(rows("""
+    KerasLayer                          a name of TensorFlow 2. Use tf.saved_model.load.
+    LatestModuleExporter                not provided. Use hub.create_module_spec(…).export(…).
+    create_module_spec_from_saved_model not provided. Use hub.create_module_spec(…).export(…).
+    image_embedding_column              not provided. Apply a hub.Module in the model_fn, and use its output.
+    load                                a name of TensorFlow 2. Use tf.saved_model.load.
+    register_module_for_export          not provided. Use hub.create_module_spec(…).export(…).
+    resolve                             a name of TensorFlow 2. Use tf.saved_model.load.
+    sparse_text_embedding_column        not provided. Apply a hub.Module in the model_fn, and use its output.
+    text_embedding_column               not provided. Apply a hub.Module in the model_fn, and use its output.
+    text_embedding_column_v2            not provided. Apply a hub.Module in the model_fn, and use its output.
+"""))
 
 hub = Namespace("tensorflow_hub", own_names(
     hub_export, "Module ModuleSpec add_signature create_module_spec load_module_spec"),

@@ -8,6 +8,9 @@ above a name says why the name is needed, and why a similar public name does not
 for a new release of TensorFlow. The modules that programs import by name are in `tf1/_run/modules.py`.
 """
 
+import functools
+import inspect
+
 from tensorflow import python as tensorflow_python
 import tensorflow.compat.v1 as tf
 from tensorflow.python.autograph.impl import api as autograph_api
@@ -146,35 +149,57 @@ def add_reference(variable_class):
     variable_class._ref = lambda self: self
 
 
-def _replacer(owner, name):
-    """Returns a function that replaces an attribute of a module or class of TensorFlow. Its argument is a
-    function that takes the original object and returns the replacement."""
-    def replace(wrapper):
-        setattr(owner, name, wrapper(getattr(owner, name)))
+def _wrapped(function, original):
+    @functools.wraps(original)
+    def replacement(*args, **kwargs):
+        return function(original, *args, **kwargs)
+    # Keras calls `getfullargspec`, which does not look at the wrapped function.
+    replacement.__signature__ = inspect.signature(original)
+    return replacement
+
+
+def replaces(name, *owners):
+    """Returns a decorator for a function that replaces a function or method of TensorFlow.
+
+    The decorated function takes the original, and then the arguments of the original. The decorator returns
+    the replacement, whose arguments are those of the original.
+
+    Args:
+      name: name of the function.
+      owners: the modules or classes whose function is replaced.
+    """
+    def replace(function):
+        for owner in owners:
+            setattr(owner, name, _wrapped(function, getattr(owner, name)))
+        return getattr(owners[-1], name)
     return replace
 
 
 # The method that creates a resource variable from its description in a MetaGraph. There is no public function
 # that every import of a MetaGraph calls.
-replace_variable_import = _replacer(resource_variable_ops.ResourceVariable, "_init_from_proto")
+replaces_variable_import = replaces("_init_from_proto", resource_variable_ops.ResourceVariable)
 # The function that makes the initial value of a variable safe: it replaces each op that reads another
 # variable. There is no public function that does this for a variable of any kind.
-replace_initial_value = _replacer(variables, "_safe_initial_value_from_op")
+replaces_initial_value = replaces("_safe_initial_value_from_op", variables)
 # The function with which `tf.keras.Model.compile` looks up a metric. There is no public function for that.
-replace_metric_lookup = _replacer(training_utils_v1, "get_metric_function")
+replaces_metric_lookup = replaces("get_metric_function", training_utils_v1)
 # The function with which TensorFlow's generated code (`gen_*_ops`) creates ops. A replacement of the public
 # `tf.Graph.create_op` would not see its errors, because TensorFlow checks the arguments before it calls
 # `create_op`.
-replace_apply_op = _replacer(op_def_library, "_apply_op_helper")
+replaces_apply_op = replaces("_apply_op_helper", op_def_library)
 # Metrics such as `tf.metrics.mean_iou` call this function. It was never public, but some programs import it.
-replace_confusion_matrix = _replacer(metrics_impl, "_streaming_confusion_matrix")
+replaces_confusion_matrix = replaces("_streaming_confusion_matrix", metrics_impl)
 # `tf.assign` in TensorFlow's module `state_ops`, from which some programs import it.
-replace_assign = _replacer(state_ops, "assign")
-# The name `tf` in the source module of the RNN wrappers of Keras 2, such as tf.nn.rnn_cell.DropoutWrapper.
-replace_tensorflow_of_cells = _replacer(legacy_cell_wrappers, "tf")
+replaces_assign = replaces("assign", state_ops)
 # The method that `tf.train.Optimizer` calls to update a resource variable. Its arguments are (self,
 # optimizer, gradient), and it returns an op.
-replace_resource_update = _replacer(optimizers._DenseResourceVariableProcessor, "update_op")
+replaces_resource_update = replaces("update_op", optimizers._DenseResourceVariableProcessor)
+
+
+def set_tensorflow_of_cells(module):
+    """Sets the name `tf` in the source module of the RNN wrappers of Keras 2, such as
+    tf.nn.rnn_cell.DropoutWrapper."""
+    legacy_cell_wrappers.tf = module
 
 
 def update_as_reference(processor, optimizer, gradient):
@@ -185,7 +210,7 @@ def update_as_reference(processor, optimizer, gradient):
 
     Args:
       processor: TensorFlow's object for the variable. It is the `self` of the method that
-        `replace_resource_update` replaces.
+        `replaces_resource_update` replaces.
       optimizer: tf.train.Optimizer.
       gradient: tensor or tf.IndexedSlices.
     """

@@ -109,20 +109,15 @@ def layer_dropout(inputs, rate=0.5, noise_shape=None, seed=None, training=False,
     return tf.cond(training, dropped, unchanged)
 
 
-def _with_keyed_dropout(layer_class):
+@internals.replaces("call", tf.keras.layers.Dropout)
+def _call(call, self, inputs, training=None):
     """Makes a Keras dropout layer use the mask of `dropout` in graphs of TensorFlow 1. tf.layers.Dropout is a
     subclass of this layer."""
-    original = layer_class.call
-
-    @functools.wraps(original)
-    def call(self, inputs, training=None):
-        is_other = tf.executing_eagerly() or tf.get_default_graph().building_function
-        if is_other or isinstance(self.rate, (int, float)) and self.rate in (0, 1):
-            return original(self, inputs, training)
-        training = tf.keras.backend.learning_phase() if training is None else training
-        return layer_dropout(inputs, self.rate, internals.noise_shape(self, inputs), self.seed, training)
-
-    layer_class.call = call
+    is_other = tf.executing_eagerly() or tf.get_default_graph().building_function
+    if is_other or isinstance(self.rate, (int, float)) and self.rate in (0, 1):
+        return call(self, inputs, training)
+    training = tf.keras.backend.learning_phase() if training is None else training
+    return layer_dropout(inputs, self.rate, internals.noise_shape(self, inputs), self.seed, training)
 
 
 def set_input_start(step):
@@ -130,26 +125,21 @@ def set_input_start(step):
     tf.add_to_collection(_INPUT_START, step)
 
 
-def _with_keyed_shuffle(dataset_class):
-    """Replaces the method `shuffle` of a Dataset class.
+@internals.replaces("shuffle", tf.data.Dataset, tf.compat.v2.data.Dataset)
+def _shuffle(shuffle, self, buffer_size, seed=None, reshuffle_each_iteration=None, name=None):
+    """Calls the method `shuffle` of a Dataset.
 
-    If the caller passes no seed, but the graph has a seed, the new method uses a seed that is the same in
+    If the caller passes no seed, but the graph has a seed, the shuffling uses a seed that is the same in
     every run. This seed also depends on the global step at which the input began. So an input that begins
     again has another order. In a graph without a seed, each iterator draws a random order, as in TensorFlow
     1.
     """
-    original = dataset_class.shuffle
-
-    @functools.wraps(original)
-    def shuffle(self, buffer_size, seed=None, reshuffle_each_iteration=None, name=None):
-        graph = tf.get_default_graph()
-        if seed is None and graph.seed is not None:
-            site = randomness.new_site("shuffle")
-            start = max(graph.get_collection(_INPUT_START), default=0)
-            seed = randomness.philox_key(graph.seed, f"{site}@{start}" if start else site) >> 1
-        return original(self, buffer_size, seed, reshuffle_each_iteration, name)
-
-    dataset_class.shuffle = shuffle
+    graph = tf.get_default_graph()
+    if seed is None and graph.seed is not None:
+        site = randomness.new_site("shuffle")
+        start = max(graph.get_collection(_INPUT_START), default=0)
+        seed = randomness.philox_key(graph.seed, f"{site}@{start}" if start else site) >> 1
+    return shuffle(self, buffer_size, seed, reshuffle_each_iteration, name)
 
 
 def shuffle_and_repeat(buffer_size, count=None, seed=None):
@@ -164,8 +154,3 @@ def parallel_interleave(map_func, cycle_length, block_length=1, sloppy=False, bu
     is the same in every run."""
     return tf.data.experimental.parallel_interleave(map_func, cycle_length, block_length, False,
                                                     buffer_output_elements, prefetch_input_elements)
-
-
-_with_keyed_shuffle(tf.data.Dataset)
-_with_keyed_shuffle(tf.compat.v2.data.Dataset)
-_with_keyed_dropout(tf.keras.layers.Dropout)

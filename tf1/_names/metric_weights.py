@@ -7,8 +7,6 @@ weights. If there were too few weights, it read memory beyond the end of the wei
 weights of a different length in every case.
 """
 
-import functools
-
 import tensorflow.compat.v1 as tf
 
 from tf1._names import internals
@@ -43,20 +41,13 @@ def _for_each_label(weights, labels):
         return tf.gather(tf.reshape(weights, [-1]), tf.identity(index))
 
 
-def install():
-    """Replaces TensorFlow's `_streaming_confusion_matrix`, so that all metrics that call this function accept
-    the weights that `_for_each_label` describes."""
-    internals.replace_confusion_matrix(_with_weights_of_any_length)
-
-
-def _with_weights_of_any_length(confusion_matrix):
-    @functools.wraps(confusion_matrix)
-    def with_weights(labels, predictions, num_classes, weights=None):
-        if weights is not None:
-            labels, weights = tf.convert_to_tensor(labels), tf.convert_to_tensor(weights)
-            fits = weights.shape.is_fully_defined() and weights.shape.as_list() == labels.shape.as_list()
-            if weights.shape.rank != 0 and not fits:
-                weights = _for_each_label(weights, labels)
-        return confusion_matrix(labels, predictions, num_classes, weights)
-
-    return with_weights
+@internals.replaces_confusion_matrix
+def _with_weights_of_any_length(confusion_matrix, labels, predictions, num_classes, weights=None):
+    """Computes TensorFlow's `_streaming_confusion_matrix`. All metrics that call this function accept the
+    weights that `_for_each_label` describes."""
+    if weights is not None:
+        labels, weights = tf.convert_to_tensor(labels), tf.convert_to_tensor(weights)
+        fits = weights.shape.is_fully_defined() and weights.shape.as_list() == labels.shape.as_list()
+        if weights.shape.rank != 0 and not fits:
+            weights = _for_each_label(weights, labels)
+    return confusion_matrix(labels, predictions, num_classes, weights)

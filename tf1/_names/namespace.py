@@ -4,6 +4,7 @@ A `Namespace` is a module that has the names of another module, such as a module
 it has names of tf1. With a `ModuleFinder`, an import statement can import such modules.
 """
 
+import importlib
 import importlib.abc
 import importlib.machinery
 import types
@@ -66,6 +67,17 @@ def defined_names(module):
     """Returns {name: object} of the public functions and classes that a module itself defines."""
     return {name: value for name, value in vars(module).items()
             if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__}
+
+
+def optional_module(name):
+    """Imports a module of a package that tf1 does not require. Returns None if the package is not
+    installed."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name.split(".")[0] != name.split(".")[0]:
+            raise
+        return None
 
 
 def refused(name, reason):

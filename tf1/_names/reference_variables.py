@@ -6,7 +6,6 @@ get reference variables. The error of such an op gives this advice.
 """
 
 import contextlib
-import functools
 
 import tensorflow.compat.v1 as tf
 
@@ -32,18 +31,15 @@ def _new_tensor(operation):
     return lambda self, other: getattr(self, operation)(other)
 
 
-_assign = tf.assign
-
-
-@functools.wraps(_assign)
-def assign(ref, value, validate_shape=None, use_locking=None, name=None):
+@internals.replaces_assign
+def assign(assign_value, ref, value, validate_shape=None, use_locking=None, name=None):
     """Calls tf.assign. If validate_shape is False, the value can have a different shape than `ref`."""
     changes_shape = False
     if validate_shape is False and isinstance(ref, _VARIABLE):
         value = tf.convert_to_tensor(value, ref.dtype)
         changes_shape = not ref.shape.is_compatible_with(value.shape)
     if not changes_shape:
-        return _assign(ref, value, validate_shape, use_locking, name)
+        return assign_value(ref, value, validate_shape, use_locking, name)
     # TensorFlow refuses to assign a value whose static shape does not fit the variable. So remove the static
     # shape of the value.
     unshaped = tf.placeholder_with_default(value, None)
@@ -57,57 +53,49 @@ def _depth(optimizer, method):
     return next(depth for depth, kind in enumerate(type(optimizer).__mro__) if method in vars(kind))
 
 
-def _for_published_optimizers(update_op):
+@internals.replaces_resource_update
+def _update(update_op, self, optimizer, gradient):
     """Makes an optimizer of TensorFlow 1 use its own `_apply_dense` and `_apply_sparse`.
 
     TensorFlow calls only `_resource_apply_dense` for resource variables. So if a subclass of
     `tf.train.AdamOptimizer` defined only `_apply_dense`, TensorFlow would silently use Adam's update.
     """
-    @functools.wraps(update_op)
-    def update(self, optimizer, gradient):
-        kind = "sparse" if isinstance(gradient, tf.IndexedSlices) else "dense"
-        if _depth(optimizer, f"_apply_{kind}") < _depth(optimizer, f"_resource_apply_{kind}"):
-            return internals.update_as_reference(self, optimizer, gradient)
-        return update_op(self, optimizer, gradient)
-    return update
+    kind = "sparse" if isinstance(gradient, tf.IndexedSlices) else "dense"
+    if _depth(optimizer, f"_apply_{kind}") < _depth(optimizer, f"_resource_apply_{kind}"):
+        return internals.update_as_reference(self, optimizer, gradient)
+    return update_op(self, optimizer, gradient)
 
 
-def _with_all_attributes(initialize):
+@internals.replaces_variable_import
+def _import_variable(initialize, self, *args, **kwargs):
     """Gives a variable that is imported from a MetaGraph all attributes of a new variable. TensorFlow's
     import forgets some of them, such as those that Keras reads."""
-    @functools.wraps(initialize)
-    def initialize_all(self, *args, **kwargs):
-        _VARIABLE.__init__(self, dtype=tf.float32, in_graph_mode=True)  # the import sets the right dtype
-        initialize(self, *args, **kwargs)
-    return initialize_all
+    _VARIABLE.__init__(self, dtype=tf.float32, in_graph_mode=True)  # the import sets the right dtype
+    initialize(self, *args, **kwargs)
 
 
-def _from_initialized_values(replace):
+@internals.replaces_initial_value
+def _initial_value(replace, name, op, op_cache):
     """Makes the initial value of a variable use the initialized values of other variables.
 
     TensorFlow does this only for reference variables. Otherwise, the other variables may have no value yet
     when tf.global_variables_initializer() runs.
     """
-    @functools.wraps(replace)
-    def replaced(name, op, op_cache):
-        value = None
-        if op.type == "ReadVariableOp" and op.inputs[0].op.type == "VarHandleOp":
-            value = internals.find_initialized_value(op.inputs[0].op)
-        return replace(name, op, op_cache) if value is None else value.op
-    return replaced
+    value = None
+    if op.type == "ReadVariableOp" and op.inputs[0].op.type == "VarHandleOp":
+        value = internals.find_initialized_value(op.inputs[0].op)
+    return replace(name, op, op_cache) if value is None else value.op
 
 
-def _with_advice(apply_op):
+@internals.replaces_apply_op
+def _apply_op(apply_op, op_type_name, name=None, **keywords):
     """Adds advice to the error of an op that accepts only reference variables."""
-    @functools.wraps(apply_op)
-    def apply(op_type_name, name=None, **keywords):
-        try:
-            return apply_op(op_type_name, name, **keywords)
-        except TypeError as error:
-            if "mutable tensor" not in str(error):
-                raise
-            raise TypeError(f"{error}{_ADVICE}") from error
-    return apply
+    try:
+        return apply_op(op_type_name, name, **keywords)
+    except TypeError as error:
+        if "mutable tensor" not in str(error):
+            raise
+        raise TypeError(f"{error}{_ADVICE}") from error
 
 
 def _variable_of(tensor):
@@ -119,14 +107,11 @@ def _variable_of(tensor):
                  if isinstance(variable, _VARIABLE) and variable.handle is tensor), tensor)
 
 
-_get_tensor_by_name = tf.Graph.get_tensor_by_name
-
-
-@functools.wraps(_get_tensor_by_name)
-def get_tensor_by_name(self, name):
+@internals.replaces("get_tensor_by_name", tf.Graph)
+def _get_tensor_by_name(get_tensor_by_name, self, name):
     """Calls the method of tf.Graph. For a reference variable v, the name "v:0" meant the value of v. For a
     resource variable v, it is only the name of the handle of v. So the function returns v itself."""
-    return _variable_of(_get_tensor_by_name(self, name))
+    return _variable_of(get_tensor_by_name(self, name))
 
 
 def _fetched(fetch):
@@ -158,20 +143,12 @@ def _fed(fed, value):
     return [(op.outputs[0], value) for op in uses if op.type == "ReadVariableOp"]
 
 
-def install():
-    """Changes TensorFlow's classes so that code for reference variables works with resource variables."""
-    _VARIABLE.initialized_value = _initialized_value
-    # As an object without a method `__bool__`, a variable of TensorFlow 1 was true.
-    _VARIABLE.__bool__ = lambda self: bool(self.numpy()) if tf.executing_eagerly() else True
-    tf.Graph.get_tensor_by_name = get_tensor_by_name
-    internals.add_reference(_VARIABLE)
-    internals.replace_variable_import(_with_all_attributes)
-    internals.replace_initial_value(_from_initialized_values)
-    for name in ("add", "sub", "mul", "truediv", "pow"):
-        setattr(_VARIABLE, f"__i{name}__", _new_tensor(f"__{name}__"))
-    internals.replace_assign(lambda _: assign)
-    internals.replace_resource_update(_for_published_optimizers)
-    internals.replace_apply_op(_with_advice)
-    for kind in (str, tf.Tensor, _VARIABLE):
-        internals.register_fetch(
-            kind, lambda fetch: ([_fetched(fetch)], lambda values: values[0]), _fed, lambda fed: [fed])
+_VARIABLE.initialized_value = _initialized_value
+# As an object without a method `__bool__`, a variable of TensorFlow 1 was true.
+_VARIABLE.__bool__ = lambda self: bool(self.numpy()) if tf.executing_eagerly() else True
+internals.add_reference(_VARIABLE)
+for _operation in ("add", "sub", "mul", "truediv", "pow"):
+    setattr(_VARIABLE, f"__i{_operation}__", _new_tensor(f"__{_operation}__"))
+for _kind in (str, tf.Tensor, _VARIABLE):
+    internals.register_fetch(
+        _kind, lambda fetch: ([_fetched(fetch)], lambda values: values[0]), _fed, lambda fed: [fed])

@@ -84,15 +84,14 @@ def _run_app(main=None, argv=None):
     _tf.app.run(warn_and_run, argv)
 
 
-def _write(self, file_content):
+@internals.replaces("write", _tf.gfile.GFile.__base__)
+def _write(write, self, file_content):
     """Writes a text, bytes or a buffer to a file of tf.gfile. Buffers come from Python's pickle, which writes
     large arrays in this form."""
     is_buffer = not isinstance(file_content, (str, bytes))
-    _write_text(self, memoryview(file_content).tobytes() if is_buffer else file_content)
+    write(self, memoryview(file_content).tobytes() if is_buffer else file_content)
 
 
-_FILE = _tf.gfile.GFile.__base__
-_write_text, _FILE.write = _FILE.write, _write
 DATA = own_names(keyed_random, "parallel_interleave shuffle_and_repeat")
 app = _extended("app", dict(run=_run_app))
 nn = _extended("nn", own_names(keyed_random, "dropout"))
@@ -101,8 +100,8 @@ logging = _extended("logging", dict(set_verbosity=_set_verbosity))
 train = _extended("train", dict(Int64List=examples.Int64List))
 io = _extended("io", dict(parse_example=examples.parse_example))
 # After this call, tf.nn.rnn_cell.DropoutWrapper uses the dropout of tf1 (`keyed_random.dropout`).
-internals.replace_tensorflow_of_cells(lambda tensorflow: Namespace(
-    "tf", dict(nn=nn, __internal__=tensorflow.__internal__), lambda: tensorflow))
+internals.set_tensorflow_of_cells(Namespace(
+    "tf", dict(nn=nn, __internal__=_tf.compat.v2.__internal__), lambda: _tf.compat.v2))
 data = _extended("data", dict(experimental=_extended("data.experimental", DATA)))
 
 TPU = own_names(estimator_parts, "CrossShardOptimizer InputPipelineConfig RunConfig=TPURunConfig TPUConfig "

@@ -17,6 +17,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.graph import collectives
 from bertlib.system import replica_group
+from tf1._names import internals
 from tf1._names.namespace import Namespace
 from tf1._replicas import followers, session_exchange, strategies
 from tf1._replicas.horovod_mode import script_divides_work
@@ -32,8 +33,7 @@ def install(tf1):
     """
     tf1.gradients = gradients
     tf1.distribute = Namespace("tf.distribute", strategies.OF_REPLICAS, lambda: tf.distribute)
-    optimizer = tf.train.Optimizer
-    optimizer.compute_gradients = _averaging(optimizer.compute_gradients)
+    internals.replaces("compute_gradients", tf.train.Optimizer)(_compute_gradients)
     if not replica_group.current().is_first:
         followers.install(tf1)
 
@@ -69,24 +69,12 @@ def mean(pairs, sparse_as_dense=False, exchange_dtype=None):
         gradient = tf.convert_to_tensor(gradient)
         gradient.set_shape(variable.shape)
         dense.append((index, tf.cast(gradient, exchange_dtype or gradient.dtype), gradient.dtype))
-    sums = sum_many(all_reduce, [gradient for _, gradient, _ in dense])
-    for summed, (index, _, dtype) in zip(sums, dense):
-        means[index] = tf.cast(summed, dtype) / all_reduce.num_replicas
+    tensors = [gradient for _, gradient, _ in dense]
+    for places in collectives.buckets(tensors):  # one op sums several small tensors
+        sums = all_reduce.sum_concatenated([tensors[place] for place in places])
+        for summed, (index, _, dtype) in zip(sums, (dense[place] for place in places)):
+            means[index] = tf.cast(summed, dtype) / all_reduce.num_replicas
     return means
-
-
-def sum_many(all_reduce, tensors):
-    """Returns the sum of each tensor over all replicas. One op can sum several small tensors. All shapes must
-    be static.
-
-    Args:
-      all_reduce: the `collectives.AllReduce`.
-      tensors: list, in the order in which the tensors are computed.
-    """
-    sums = {}
-    for indices in collectives.buckets(tensors):
-        sums.update(zip(indices, all_reduce.sum_concatenated([tensors[index] for index in indices])))
-    return [sums[index] for index in range(len(tensors))]
 
 
 def gather_slices(all_reduce, slices):
@@ -131,15 +119,10 @@ def gradients(ys, xs, *args, **kwargs):
     return results
 
 
-def _averaging(compute_gradients):
-    @functools.wraps(compute_gradients)
-    def averaged(self, *args, **kwargs):
-        with _differentiating() as is_averaged:
-            pairs = compute_gradients(self, *args, **kwargs)
-        if not is_averaged:
-            return pairs
-        return list(zip(mean(pairs), [variable for _, variable in pairs]))
-    return averaged
+def _compute_gradients(compute_gradients, *args, **kwargs):
+    with _differentiating() as is_averaged:
+        pairs = compute_gradients(*args, **kwargs)
+    return list(zip(mean(pairs), [variable for _, variable in pairs])) if is_averaged else pairs
 
 
 @contextlib.contextmanager

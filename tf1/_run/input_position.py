@@ -141,7 +141,7 @@ class InputPosition(tf.train.SessionRunHook):
 
         Returns None if no position was saved with this checkpoint, or if the input has changed since then.
         """
-        fingerprint, start = _read(checkpoint)
+        fingerprint, start = read(checkpoint)
         if start is not None and fingerprint != self._fingerprint:
             logging.warning("The files, the batch size or the code of the input have changed since %s was "
                             "saved. The input therefore starts from its beginning.", checkpoint)
@@ -163,24 +163,21 @@ class InputPosition(tf.train.SessionRunHook):
             logging.warning("The position of the input could not be saved in %s (%s).", directory,
                             first_line(error))
         for prefix in checkpoint_files.list_checkpoints(directory):
-            if prefix != path and not checkpoint_files.exists(_checkpoint_of(prefix)):
+            if prefix != path and not checkpoint_files.exists(
+                    os.path.join(os.path.dirname(directory), os.path.basename(prefix))):
                 checkpoint_files.remove(prefix)
 
 
-def saved_start(checkpoint):
-    """Returns the global step at which the input of a checkpoint's training began; None if no position was
-    saved with the checkpoint. Unlike `InputPosition.restore`, this function does not compare the input with
-    the saved fingerprint, because the input is not built yet.
+def read(checkpoint):
+    """Reads the position that was saved with a checkpoint.
+
+    Returns:
+      (fingerprint of the input, global step at which the input began), two ints; (None, None) if no position
+      was saved.
 
     Raises:
       ValueError: the saved position is damaged.
     """
-    return _read(checkpoint)[1]
-
-
-def _read(checkpoint):
-    """Returns (fingerprint, start), two ints that were saved with a checkpoint; (None, None) if no position
-    was saved. Raises a ValueError if the saved position is damaged."""
     path = _path_beside(checkpoint)
     if not checkpoint_files.exists(path):
         return None, None
@@ -194,10 +191,6 @@ def _read(checkpoint):
 
 def _path_beside(checkpoint):
     return os.path.join(os.path.dirname(checkpoint), "input_position", os.path.basename(checkpoint))
-
-
-def _checkpoint_of(path):
-    return os.path.join(os.path.dirname(os.path.dirname(path)), os.path.basename(path))
 
 
 def _damaged(path, error):

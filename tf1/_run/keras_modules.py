@@ -88,14 +88,9 @@ python = Namespace("tf.python", dict(keras=find("tf.python.keras")),
                    lambda: internals.inner_python)
 
 
-def _with_methods(get_metric):
+@internals.replaces_metric_lookup
+def _find_metric(get_metric, *args, **kwargs):
     """Makes `tf.keras.Model.compile` accept methods as metrics. Keras sets an attribute of each metric, and a
     method has no attributes that can be set."""
-    @functools.wraps(get_metric)
-    def get(*args, **kwargs):
-        metric = get_metric(*args, **kwargs)
-        return functools.partial(metric) if inspect.ismethod(metric) else metric
-    return get
-
-
-internals.replace_metric_lookup(_with_methods)
+    metric = get_metric(*args, **kwargs)
+    return functools.partial(metric) if inspect.ismethod(metric) else metric

@@ -136,7 +136,8 @@ class TrainingSession(training_session.TrainingSession):
 
     def prepare_input(self):
         continues = self.checkpoint and self._continues_input
-        start = input_position.saved_start(self.checkpoint) if continues else None
+        # The fingerprint is not compared here, because the input is not built yet.
+        start = input_position.read(self.checkpoint)[1] if continues else None
         if start is None:
             start = checkpoint_formats.read_global_step(self.checkpoint)
         keyed_random.set_input_start(start)

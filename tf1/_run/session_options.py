@@ -16,13 +16,13 @@ of the context would then fail. So the context gets only the GPUs of the session
 """
 
 import contextlib
-import functools
 import inspect
 
 from absl import logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.system import replica_group, workers
+from tf1._names import internals
 
 # A thread pool with at most this number of threads is not changed, even if the machine has fewer cores.
 _LARGEST = 64
@@ -85,22 +85,10 @@ def _number_gpus_of_context(gpu_options):
                 [gpus[int(index)] for index in gpu_options.visible_device_list.split(",")], "GPU")
 
 
-def install():
+@internals.replaces("__init__", tf.Session, tf.InteractiveSession, tf.distribute.Server)
+def _create(create, *args, **kwargs):
     """Adapts the options of all sessions and servers. A session that runs on a server uses the options of the
     server."""
-    for configured in (tf.Session, tf.InteractiveSession, tf.distribute.Server):
-        configured.__init__ = _with_adapted_config(configured.__init__)
-
-
-def _with_adapted_config(create):
-    """Returns a replacement for `create`, the `__init__` of a class. The replacement adapts the argument
-    `config`, and then calls `create`."""
-    signature = inspect.signature(create)
-
-    @functools.wraps(create)
-    def create_adapted(*args, **kwargs):
-        bound = signature.bind(*args, **kwargs)
-        bound.arguments["config"] = adapted(bound.arguments.get("config"))
-        create(*bound.args, **bound.kwargs)
-
-    return create_adapted
+    bound = inspect.signature(create).bind(*args, **kwargs)
+    bound.arguments["config"] = adapted(bound.arguments.get("config"))
+    create(*bound.args, **bound.kwargs)
