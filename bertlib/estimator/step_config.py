@@ -164,7 +164,11 @@ def resolve(requested, memory, memory_need, upper_bound=lambda step_config: math
         return need.total > SURELY_FITS * usable and not step_config.batch.is_unequal
 
     if requested.recompute == "auto" or not count:
-        step_config, need = choose(step_config, usable, memory_need, modes, [count] if count else None)
+        memory_need, counts = functools.cache(memory_need), [count] if count else None
+        try:
+            step_config, need = choose(step_config, SURELY_FITS * usable, memory_need, modes, counts)
+        except ValueError:  # what nearly fills the memory is better than nothing
+            step_config, need = choose(step_config, usable, memory_need, modes, counts)
         text = (f"--recompute={step_config.recompute} "
                 f"--gradient_accumulation_steps={step_config.gradient_accumulation_steps}: a micro-batch of "
                 f"{step_config.batch.micro_batch_size} needs {need}.")

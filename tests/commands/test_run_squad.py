@@ -58,6 +58,7 @@ def test_later_runs_use_the_threshold_of_the_last_evaluation(copy):
         done.assert_success(f"Null threshold: {threshold} ({source}).")
         answers = read_json(copy.directory / "later" / "predictions.json")
         assert list(answers.values()).count("") == num_empty
+        assert ("all 8 answers are empty" in done.err) == (num_empty == 8)
         assert (warning in done.err) == (threshold == -1e6)
         assert (copy.directory / "later" / "test_predictions.csv").exists()
 

@@ -172,6 +172,14 @@ def plan_training(scripts, tiny_model, tmp_path):
         cwd=tmp_path)
 
 
+def test_a_training_that_does_not_fit_gets_advice(plan_training):
+    done = plan_training("run_ner.py", "--train_batch_size=10000000", "--use_xla")
+    done.assert_success()
+    assert "; does not fit\n" in done.out
+    assert " Pass --gradient_accumulation_steps=0 --recompute=auto, which choose a step" in done.out
+    assert "\n--use_xla is not simulated" in done.out
+
+
 @pytest.mark.parametrize("script, plan, complaint", [
     ("run_pretraining.py", [], "The memory of run_pretraining.py cannot be planned."),
     ("run_ner.py", ["--recompute=layers"], "--recompute cannot be combined with a training command."),

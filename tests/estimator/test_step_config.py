@@ -55,9 +55,9 @@ def test_replicas_share_the_batch_with_their_micro_batches():
 
 
 @pytest.mark.parametrize("memory_gb, mode, count",
-                         [(34, "none", 1), (33.9, "attention", 1), (17.9, "attention", 2),
-                          (5.1, "layers", 2), (2.1, "layers", 32)])
-def test_auto_and_0_take_the_fastest_that_fits(memory_gb, mode, count):
+                         [(36.6, "none", 1), (36.5, "attention", 1), (19.2, "attention", 2),
+                          (5.5, "layers", 2), (2.1, "layers", 32)])  # the last one fits only without a margin
+def test_auto_and_0_take_the_fastest_that_fits_with_a_margin(memory_gb, mode, count):
     step, messages, _ = settled(memory_gb, recompute="auto", gradient_accumulation_steps=0)
     assert (step.recompute, step.gradient_accumulation_steps) == (mode, count)
     (is_warning, text), = messages
@@ -84,7 +84,8 @@ def test_what_is_given_is_kept_and_warned_of_if_it_will_not_fit():
 
 @pytest.mark.parametrize("memory_gb, flags, expected", [
     (10.7, {}, True), (9, {}, True), (10.8, {}, False),  # a micro-batch of 8 needs 10 GB
-    (10.7, {"recompute": "auto"}, True),
+    (10.7, {"recompute": "auto"}, False),
+    (2.1, {"recompute": "auto", "gradient_accumulation_steps": 32}, True),
     (1000, {"gradient_accumulation_steps": 0}, True),
     (10.7, {"tokens_per_micro_batch": 1024, "gradient_accumulation_steps": None}, False)])
 def test_a_micro_batch_that_nearly_fills_the_memory_may_not_fit(memory_gb, flags, expected):

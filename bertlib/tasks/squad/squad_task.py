@@ -176,6 +176,10 @@ class QuestionAnswering(task.Task):
             results.write_metrics(settings, "dev", task.SCORES["dev"],
                                   {**scores, "global_step": inference.step})
         answers = [prediction.final_answer(threshold) for prediction in predictions]
+        if version_2 and len(answers) > 1 and not any(answer.text for answer in answers):
+            logging.warning("predictions.json: all %d answers are empty: the model takes no question for "
+                            "answerable. Train longer, or pass a higher --null_score_diff_threshold.",
+                            len(answers))
         rows = squad_report.predicted_rows(examples, predictions, answers, gold, version_2)
         self.write_table(task.TABLES["test" if gold is None else "dev"], rows, self.target.separator)
         results.write_report_or_warn(self, task.REPORT, f"SQuAD {self._version}", scores,
