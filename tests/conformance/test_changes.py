@@ -9,7 +9,7 @@ import numpy as np
 from outputs import contents, different_tensors, history, losses, record, results, scores, table
 import promises
 import pytest
-from rows import SIZES, STEPS
+from rows import ROWS, SIZES, STEPS
 from runs import EACH_CHECKPOINT, assert_predicts_as_evaluated, interrupt
 import tensorflow.compat.v1 as tf
 
@@ -37,22 +37,26 @@ def assert_best_weights(found, trained, row):
     assert list((found.output / "best").glob("*.index"))[0].name == f"model.ckpt-{best['step']}.index"
 
 
-@promises.of("best weights by steps")
+@promises.of()
 def test_best_weights_by_steps(row, trained, workspaces):
+    """--eval_every_steps with --keep_best changes no bit of the training, and later commands use the
+    best weights."""
     found = workspaces(row, eval_every_steps=3, do_predict=False, keep_best=row.metric)
     steps = [line["step"] for line in history(found.output) if line.get("evaluation") == "dev"]
     assert set(steps) - {0} == {3, 6, STEPS}
     assert_best_weights(found, trained, row)
 
 
-@promises.of("best weights by checkpoints")
+@promises.of()
 def test_best_weights_by_checkpoints(row, trained, workspaces):
+    """--eval_each_checkpoint with --keep_best does the same."""
     found = workspaces(row, **EACH_CHECKPOINT, keep_best=row.metric)
     assert_best_weights(found, trained, row)
 
 
-@promises.of("early stopping")
+@promises.of()
 def test_early_stopping(row, untrained):
+    """Early stopping ends at the first evaluation that is not better, for good."""
     flags = dict(eval_every_steps=1, keep_best=row.metric, early_stopping_evals=2, do_predict=False)
     done = untrained.train(**flags)
     assert done.code == 0, done.err
@@ -80,27 +84,31 @@ def assert_near(found, trained, **tolerance):
     assert different_tensors(found.output, trained.output)  # the flag had an effect
 
 
-@promises.of("accumulation")
+@promises.of()
 def test_accumulation(row, trained, workspaces):
+    """Micro-batches compute the losses of the whole batch."""
     # SQuAD's training is not trimmed. Without trimming, the dropout masks of both ways are the same bits.
     whole = workspaces(row, trim_padding=False, **TRAIN)
     assert_near(workspaces(row, trim_padding=False, gradient_accumulation_steps=2), whole, rtol=1e-4)
 
 
-@promises.of("recomputation")
+@promises.of()
 def test_recomputation(row, trained, workspaces):
+    """Recomputed layers compute the same losses."""
     found = workspaces(row, recompute="layers", **TRAIN)
     np.testing.assert_allclose(list(losses(found.output).values()), list(losses(trained.output).values()),
                                rtol=1e-5)
 
 
-@promises.of("bf16")
+@promises.of()
 def test_bf16(row, trained, workspaces):
+    """bf16 trains with nearly the same losses."""
     assert_near(workspaces(row, precision="bf16", **TRAIN), trained, rtol=0.05)
 
 
-@promises.of("speed flags")
+@promises.of()
 def test_speed_flags(row, trained, untrained):
+    """Flags that change only speed, log or checkpoints change no bit."""
     workers = {} if row.prepare else {"num_workers": 1}  # a training on records has no text to convert
     done = untrained.train(log_steps=3, save_checkpoints_steps=5, keep_checkpoint_max=1, do_predict=False,
                            **workers)
@@ -114,8 +122,9 @@ def longer(row):
     return dict(num_train_steps=12) if row.task == "masked_words" else dict(num_train_epochs=3)
 
 
-@promises.of("changed weights flags")
+@promises.of()
 def test_changed_weights_flags(row, copy):
+    """A training that goes on with another rate says so, and records it."""
     done = copy.train(**longer(row), learning_rate=0.002, gradient_accumulation_steps=2, **TRAIN)
     assert done.code == 0, done.err
     assert "learning_rate: 0.0002 -> 0.002" in done.err and f"step {STEPS + 1}/12" in done.err
@@ -126,8 +135,9 @@ def test_changed_weights_flags(row, copy):
     assert record(copy.output)["settings"]["learning_rate"] == 0.002
 
 
-@promises.of("changed data")
+@promises.of()
 def test_changed_data(row, copy):
+    """A training that goes on with other data says so, or is refused."""
     if row.prepare:
         (copy.directory / "data" / "train.txt").write_text("the cat sees a dog .\nit eats bread .\n\n" * 20)
         for path in copy.directory.glob("train.tfrecord*"):  # other text is not written to the same files
@@ -153,8 +163,11 @@ def features(path):
     return found
 
 
-@promises.of("separate dev rows")
+@promises.of(("one text",), dict.fromkeys(
+    set(ROWS) - {"one text", "regression", "several labels"},
+    "the command has no --dev_fraction, or its task has its own development data"))
 def test_separate_dev_rows(row, workspaces, tmp_path):
+    """With --dev_fraction, no development row is trained on, also after a kill."""
     flags = dict(dev_file=None, dev_fraction=0.25, test_file=None)
     work = workspaces(row, **flags, **TRAIN).killed.copy(tmp_path / "killed")
     trained_on = features(work.output / "train.tf_record")
@@ -168,8 +181,9 @@ def test_separate_dev_rows(row, workspaces, tmp_path):
     assert len(lines) == 4  # different lines of the training file
 
 
-@promises.of("flat")
+@promises.of()
 def test_flat(row, untrained):
+    """The numbers of threads and open files do not grow with the steps."""
     steps = dict(num_train_steps=60) if row.task == "masked_words" else dict(num_train_epochs=15)
     done = interrupt(untrained, "/60  loss", "COUNT", **steps, save_checkpoints_steps=1000, do_eval=False,
                      do_predict=False)
@@ -180,8 +194,9 @@ def test_flat(row, untrained):
         assert int(late) <= int(early) + 2, counts
 
 
-@promises.of("kept results")
+@promises.of()
 def test_kept_results(row, copy):
+    """An evaluation elsewhere writes the same results and changes no other file."""
     before = contents(copy.output)
     done = copy.train(do_train=False, results_dir="elsewhere")
     assert done.code == 0, done.err
@@ -192,8 +207,9 @@ def test_kept_results(row, copy):
     assert {name: content for name, content in ours.items() if theirs[name] != content} == {}
 
 
-@promises.of("odd paths")
+@promises.of()
 def test_odd_paths(row, trained, tmp_path):
+    """A directory may have spaces, brackets, commas and other scripts in its name."""
     odd = trained.copy(tmp_path / ODD)
     shutil.rmtree(odd.output)
     done = odd.train(save_checkpoints_steps=2, keep_checkpoint_max=2, do_predict=False, eval_every_steps=4,
@@ -201,7 +217,7 @@ def test_odd_paths(row, trained, tmp_path):
     assert done.code == 0, done.err
     kept = {path.name for path in odd.output.glob("model.ckpt-*.index")}
     assert kept == {"model.ckpt-6.index", f"model.ckpt-{STEPS}.index"}
-    if row.name not in promises.PROMISES["prediction"].without:
+    if row.name not in promises.NOT_ANSWERED:
         assert_predicts_as_evaluated(odd, trained, weights="last")
     odd.directory.rename(tmp_path / "renamed")  # TensorFlow's reader takes the odd name for a pattern
     assert different_tensors(tmp_path / "renamed" / "output", trained.output) == []
@@ -218,22 +234,30 @@ def refuse(workspace, **changes):
     return refused.err.split("error: ", 1)[1]
 
 
-@promises.of("empty file")
+@promises.of(without=promises.NO_FILE)
 def test_empty_file(row, untrained):
+    """An empty file of data is refused by name."""
     (untrained.directory / row.train_file).write_bytes(b"")
     assert row.train_file in refuse(untrained)
 
 
-@promises.of("missing file")
+@promises.of()
 def test_missing_file(row, untrained):
+    """A missing file is refused by name, and nothing is written."""
     path = untrained.directory / row.train_file
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     message = refuse(untrained)
     assert row.train_file in message, message
 
 
-@promises.of("missing column")
+@promises.of(("one text",), {
+    **promises.NO_ROWS, **promises.NO_FILE,
+    **dict.fromkeys(("pairs", "hub module"), "GLUE files have fixed columns; see `test_bad_line`"),
+    **dict.fromkeys(promises.SQUAD, "a SQuAD file has no columns; `test_bad_line` has a missing key"),
+    "tagging, columns": "columns have no names; `test_bad_line` has a short line",
+    "tagging, JSON Lines": "the fields of a line are checked by `test_bad_line`"})
 def test_missing_column(row, untrained):
+    """A missing column is refused with the file and the names of the columns."""
     path = untrained.directory / row.train_file
     if path.suffix == ".jsonl":
         lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -246,8 +270,13 @@ def test_missing_column(row, untrained):
     assert row.train_file in message and ("column_0" in message or "words of it" in message), message
 
 
-@promises.of("skipped line")
+@promises.of(("one text",), {
+    **promises.NO_ROWS, **promises.NO_FILE,
+    **dict.fromkeys(promises.SQUAD, "a SQuAD file is one JSON object"),
+    "hub module": "its command reads only GLUE files, without this flag",
+    "pairs": "the files of GLUE tasks are read whole", "task of a user": "it leaves out no line"})
 def test_skipped_line(row, trained, untrained):
+    """--skip_bad_lines leaves out a bad line and lists it."""
     path = untrained.directory / row.train_file
     if row.task == "tagging":
         bad = b"word NO-TAG\n\n" if path.suffix == ".conll" else b'{"tokens": 7}\n'
@@ -266,8 +295,13 @@ def test_skipped_line(row, trained, untrained):
 # --- Later commands --------------------------------------------------------------------------------------
 
 
-@promises.of("export")
+@promises.of(without={
+    "hub module": "export.py refuses hub modules, with a message",
+    **dict.fromkeys(
+        ("pre-training", "multiple choice", *promises.SQUAD, "tagging, columns", "tagging, JSON Lines"),
+        "its answers are made from several rows; tests/serving/test_export.py compares them")})
 def test_export(row, copy):
+    """An exported model answers as the evaluation did."""
     done = copy.run("export.py", model_dir="output", output_dir="exported")
     assert done.code == 0, done.err
     (version,) = (path for path in (copy.directory / "exported").iterdir() if path.name.isdigit())
@@ -283,8 +317,9 @@ def test_export(row, copy):
     np.testing.assert_allclose(found.reshape(len(rows), -1), expected, atol=2e-6)
 
 
-@promises.of("reproduction")
+@promises.of()
 def test_reproduction(row, copy):
+    """reproduce.py repeats the training and says SAME BITS."""
     done = copy.run("reproduce.py", "output", output_dir="again")
     assert done.code == 0, done.err
     assert done.out.startswith(f"SAME BITS up to step {STEPS}.\n")

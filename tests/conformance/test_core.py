@@ -18,8 +18,9 @@ from sklearn import metrics as sklearn_metrics
 from bertlib.runs import registry
 
 
-@promises.of("fresh run")
+@promises.of(promises.ALL)
 def test_fresh_run(row, trained):
+    """A training ends with exit code 0 and writes all its files."""
     done, output = trained.finished, trained.output
     assert "Traceback" not in done.err and not done.out
     missing = [name for name in (*row.outputs, row.results, f"model.ckpt-{STEPS}.index")
@@ -30,8 +31,9 @@ def test_fresh_run(row, trained):
     assert values["global_step"] == STEPS and row.metric in values
 
 
-@promises.of("second run")
+@promises.of(promises.ALL)
 def test_second_run(row, copy):
+    """The same command again trains nothing and writes the same results."""
     before = results(copy.output), tensors(copy.output), record(copy.output)
     done = copy.train()
     assert done.code == 0 and "Nothing to train" in done.err, done.err
@@ -58,8 +60,9 @@ SETTINGS = {"class_weights", "crf", "delimiter", "dev_fraction", "doc_stride", "
             "threshold", "token_column", "version_2_with_negative", "warmup_proportion", "xnli_language"}
 
 
-@promises.of("record")
+@promises.of(promises.ALL)
 def test_record(row, trained):
+    """run.json and metrics.jsonl describe the whole training."""
     found = record(trained.output)
     assert found["command"] == os.path.basename(row.script)
     assert found["from_step"] == 0 and found["changes"] == []
@@ -142,8 +145,9 @@ SCORES = {"classification": _classification, "multilabel": _multilabel, "regress
           "tagging": _tagging, "questions": _squad, "multiple_choice": _choice}
 
 
-@promises.of("scores")
+@promises.of(promises.ALL, {"pre-training": "it writes no table of predictions"})
 def test_scores(row, trained):
+    """The scores are those of the table of predictions, by an independent library."""
     rows = table(trained.output / "eval_predictions.csv")
     assert rows
     path = trained.output / "labels.txt"
@@ -152,13 +156,15 @@ def test_scores(row, trained):
     SCORES[row.task](rows, {**more, **scores(trained.output, row)}, labels)
 
 
-@promises.of("prediction")
+@promises.of(promises.ALL, promises.NOT_ANSWERED)
 def test_prediction(copy):
+    """predict.py answers as the evaluation did."""
     assert_predicts_as_evaluated(copy, copy)
 
 
-@promises.of("killed at a checkpoint")
+@promises.of(promises.ALL)
 def test_killed_at_a_checkpoint(row, trained, tmp_path):
+    """A training that is killed after its first checkpoint continues to the same bits."""
     killed = trained.killed.copy(tmp_path / "killed")
     assert {path.name for path in killed.output.glob("model.ckpt-*.index")} == {
         "model.ckpt-0.index", "model.ckpt-3.index"}
@@ -180,8 +186,9 @@ def _spoil(path):
     return 3
 
 
-@promises.of("bad line")
+@promises.of(promises.ALL, promises.NO_ROWS | promises.NO_FILE)
 def test_bad_line(row, untrained):
+    """A bad line is refused with file and line, before anything is written."""
     path = untrained.directory / row.train_file
     if row.task == "questions":
         data = json.loads(path.read_text())
@@ -196,8 +203,9 @@ def test_bad_line(row, untrained):
     assert not untrained.output.exists() or not list(untrained.output.iterdir())
 
 
-@promises.of("another vocabulary")
+@promises.of(promises.ALL, {"hub module": "the vocabulary is a part of the module"})
 def test_another_vocabulary(row, copy):
+    """A trained directory refuses another vocabulary."""
     path = copy.directory / "model" / "vocab.txt"
     path.write_bytes(path.read_bytes().replace(b"cat\n", b"cut\n"))
     before = results(copy.output), tensors(copy.output)

@@ -144,8 +144,9 @@ def kill(work, chance, times, **changes):
     assert killed
 
 
-@promises.of("killed at any moment")
+@promises.of(fast=())
 def test_killed_at_any_moment(row, trained, untrained):
+    """A run that is killed at drawn moments, again and again, continues to the same bits and results."""
     kill(untrained, random.Random(row.name), 4)
     complete(untrained)
     assert_same_run(untrained, trained)
@@ -161,8 +162,10 @@ def test_a_killed_training_with_other_flags_continues(flags, workspaces, tmp_pat
     assert_same_run(untrained, workspaces(row, **flags))
 
 
-@promises.of("failed change")
+@promises.of(fast=())
 def test_failed_change(row, trained, untrained):
+    """If a file cannot be opened, renamed or removed, a run names it, and continues later to the same
+    bits and results."""
     chance = random.Random(row.name)
     for place in chance.sample(range(1, 40), 6):
         done = interrupt(untrained, f"change {place}", chance.choice(ERRORS))

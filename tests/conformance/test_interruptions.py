@@ -15,8 +15,9 @@ import tiny
 TRAIN = dict(do_eval=False, do_predict=False)
 
 
-@promises.of("killed between checkpoints")
+@promises.of()
 def test_killed_between_checkpoints(trained, untrained):
+    """A training that is killed before, between and after checkpoints continues to the same bits."""
     # Checkpoints are saved at the steps 0, 3, 6 and 8. test_core.py continues from step 4.
     for moment in (f"step 1/{STEPS}", f"step 8/{STEPS}"):
         killed = interrupt(untrained, moment)
@@ -26,8 +27,9 @@ def test_killed_between_checkpoints(trained, untrained):
     assert_same_training(untrained, trained)
 
 
-@promises.of("killed in the evaluation")
+@promises.of()
 def test_killed_in_the_evaluation(trained, tmp_path):
+    """A run that is killed in its evaluation writes the same results when it is started again."""
     killed = trained.killed_in_evaluation.copy(tmp_path / "killed")
     assert not (killed.output / trained.row.results).exists()
     done = killed.train()
@@ -35,8 +37,9 @@ def test_killed_in_the_evaluation(trained, tmp_path):
     assert_same_run(killed, trained)
 
 
-@promises.of("terminated")
+@promises.of()
 def test_terminated(trained, untrained):
+    """SIGTERM saves the last whole step; the training continues to the same bits."""
     ended = interrupt(untrained, KILL_MOMENT, "SIGTERM")
     assert ended.code == 128 + signal.SIGTERM and "Traceback" not in ended.err, ended.err
     assert (untrained.output / "model.ckpt-4.index").exists()
@@ -46,8 +49,9 @@ def test_terminated(trained, untrained):
     assert_same_training(untrained, trained)
 
 
-@promises.of("two at once")
+@promises.of()
 def test_two_at_once(row, trained, untrained):
+    """A second run in the same directory is refused and changes nothing."""
     flags = row.training_flags(**TRAIN)
     stopped = untrained.start("tests/conformance/inside.py", KILL_MOMENT, "SIGSTOP",
                               commands.ROOT / row.script, **flags)
@@ -63,8 +67,9 @@ def test_two_at_once(row, trained, untrained):
     assert_same_training(untrained, trained)
 
 
-@promises.of("full disk")
+@promises.of()
 def test_full_disk(trained, untrained):
+    """A full disk is named, and the training continues later to the same bits."""
     failed = interrupt(untrained, KILL_MOMENT, "RLIMIT_FSIZE")
     assert failed.code == 1 and "Traceback" not in failed.err, failed.err
     assert "output/" in failed.err.split("error: ", 1)[1], failed.err
@@ -73,8 +78,9 @@ def test_full_disk(trained, untrained):
     assert_same_training(untrained, trained)
 
 
-@promises.of("no directory")
+@promises.of()
 def test_no_directory(untrained):
+    """An output directory that cannot be written is refused before any work."""
     (untrained.directory / "run.file").write_text("a file")
     before = contents(untrained.directory)
     refused = untrained.train(output_dir="run.file/output")
@@ -89,8 +95,9 @@ def test_no_directory(untrained):
     assert {name: after[name] for name in before} == before
 
 
-@promises.of("replicas")
+@promises.of()
 def test_replicas(row, workspaces):
+    """Two replicas compute the bits of two micro-batches."""
     one = workspaces(row, trim_padding=False, gradient_accumulation_steps=2)
     two = workspaces(row, trim_padding=False, num_replicas=2)
     assert different_tensors(one.output, two.output) == []
