@@ -2,12 +2,11 @@
 
     python tests/conformance/capabilities.py --write
 
-writes the lists of the working tree to tests/data/capabilities.json and tests/data/messages.txt, and prints
-which file has changed. Without `--write`, the script prints the lists. test_capabilities.py compares the
-lists with the code.
+writes the lists of the working tree to tests/data/capabilities.json and tests/data/messages.txt. Without
+`--write`, the script prints the list of all capabilities except the messages. test_capabilities.py compares
+the lists with the code.
 """
 
-import argparse
 import ast
 import importlib
 import inspect
@@ -156,21 +155,11 @@ def collect():
     return {"flags": list_flags(), "programs": list_programs(), "python": python}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write the files instead of printing the lists")
-    options = parser.parse_args()
-    sys.path.insert(0, str(ROOT))
-    capabilities, messages = json.dumps(collect(), indent=1, ensure_ascii=False) + "\n", list_messages()
-    if options.write:
-        for path, text in ((CAPABILITIES, capabilities),
-                           (MESSAGES, "".join(f"{message}\n" for message in messages))):
-            state = "unchanged" if path.read_text(encoding="utf-8") == text else "changed"
-            path.write_text(text, encoding="utf-8")
-            print(f"{path.relative_to(ROOT)}: {state}")
-    else:
-        print(capabilities, end="")
-
-
 if __name__ == "__main__":
-    main()
+    sys.path.insert(0, str(ROOT))
+    text = json.dumps(collect(), indent=1, ensure_ascii=False) + "\n"
+    if "--write" in sys.argv:
+        CAPABILITIES.write_text(text, encoding="utf-8")
+        MESSAGES.write_text("".join(f"{message}\n" for message in list_messages()), encoding="utf-8")
+    else:
+        print(text, end="")

@@ -145,8 +145,7 @@ REFUSED = {
         {"format": "tflite", "task": "vectors"}, {"row": "tagging", "format": "tflite"},
         {"row": "questions", "format": "tflite"}, {"row": "questions", "text": True},
         *({"format": name, **setting} for name in ("onnx", "tflite")
-          for setting in ({"text": True}, {"warmup_requests": 0}))],
-    "sweep.py": []}
+          for setting in ({"text": True}, {"warmup_requests": 0}))]}
 
 
 def is_possible(script, values):
@@ -156,7 +155,7 @@ def is_possible(script, values):
         for name, setting in value.items():
             if merged.setdefault(name, setting) != setting:
                 return False
-    return not any(refused.items() <= merged.items() for refused in REFUSED[script])
+    return not any(refused.items() <= merged.items() for refused in REFUSED.get(script, ()))
 
 
 def chosen_values(script, name):
