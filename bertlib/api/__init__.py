@@ -18,7 +18,6 @@ TensorFlow.
 
 import contextlib
 import difflib
-import inspect
 import json
 import os
 from typing import Any
@@ -267,10 +266,6 @@ def _load(directory, data, options):
     # The import is here because `import bertlib.api` has to be fast.
     from bertlib import serving
 
-    names = [*inspect.signature(serving.load).parameters][1:]
-    for name in options:
-        if name not in names:
-            raise TypeError(f"there is no option {name!r}. The options for the model are {', '.join(names)}.")
     predictor = serving.load(directory, **options)
     return TextPredictor(predictor, predictor.answers.has_label and _label_values(directory, data))
 

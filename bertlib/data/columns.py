@@ -4,11 +4,12 @@ Training, evaluation, prediction and export all read the texts of a file with `T
 read the same examples and refuse the same lines.
 """
 
+import dataclasses
 import difflib
 import itertools
 import json
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 import unicodedata
 
 from absl import logging
@@ -317,44 +318,41 @@ class TextRow(NamedTuple):
         return self.bad and self.bad.problem
 
 
+@dataclasses.dataclass
 class TextReader:
     """Describes the columns of files and streams with texts, which `TextFile` reads.
 
     Attributes:
-      text: the columns of the texts. If the caller passed no columns, these are the columns that were found
-        in the first file.
+      text: the columns of the texts, see `parse_columns`; None for columns with usual names, or for those of
+        `other_names`. If it is None, `TextFile` sets it to the usual names in the first file.
+      label: the columns of the labels, or None. `TextFile` uses them only to decide whether the first row is
+        a header row.
+      header: whether the first row is a header row. None to decide this by the passed columns: the first row
+        is a header row if a column was passed by name, or if no columns of texts were passed.
+      delimiter: the character between values of .csv files; None to determine it from the first row.
+      encoding: name of the encoding of the files.
+      label_kind: a `header_rows.LabelKind` without known labels.
+      takes_lists: whether a text in JSON Lines may be a list of words, which is left unchanged.
+      other_names: lists of names, which the columns of the texts may also have in a file that lacks the
+        columns in `text`. The texts are read from the columns of the first list whose columns all exist. The
+        columns are chosen for each file and, in JSON Lines, for each row. None if all files have the same
+        columns.
+      find_unread: function for a choice from `other_names`, see `answers.Answers.find_unread`.
+      text_origin: see the argument `origin` of `ColumnIndex.find`.
       is_quiet: whether nothing is logged, because an earlier command has logged the same.
     """
 
-    is_quiet = False
-
-    def __init__(self, text=None, label=None, header=None, delimiter=None, takes_lists=False,
-                 encoding="utf-8", label_kind=None, *, other_names=None, find_unread=None, text_origin=""):
-        """Stores the description of the files.
-
-        Args:
-          text: the columns of the texts, see `parse_columns`; None for columns with usual names, or for those
-            of `other_names`.
-          label: the columns of the labels, or None. They are used only to decide whether the first row is a
-            header row.
-          header: whether the first row is a header row. None to decide this by the passed columns: the first
-            row is a header row if a column was passed by name, or if no columns of texts were passed.
-          delimiter: the character between values of .csv files; None to determine it from the first row.
-          takes_lists: whether a text in JSON Lines may be a list of words, which is left unchanged.
-          encoding: name of the encoding of the files.
-          label_kind: a `header_rows.LabelKind` without known labels; None if a row has one label.
-          other_names: lists of names, which the columns of the texts may also have in a file that lacks the
-            columns in `text`. The texts are read from the columns of the first list whose columns all exist.
-            The columns are chosen for each file and, in JSON Lines, for each row. None if all files have the
-            same columns.
-          find_unread: function for a choice from `other_names`, see `answers.Answers.find_unread`.
-          text_origin: see the argument `origin` of `ColumnIndex.find`.
-        """
-        self.text, self.label = text, label
-        self.other_names, self.find_unread, self.text_origin = other_names, find_unread, text_origin
-        self.header, self.delimiter, self.encoding = header, delimiter, encoding
-        self.label_kind = label_kind or header_rows.LabelKind()
-        self.takes_lists = takes_lists
+    text: list | None
+    label: list | None
+    header: bool | None
+    delimiter: str | None
+    encoding: str
+    label_kind: header_rows.LabelKind
+    takes_lists: bool = False
+    other_names: list | None = None
+    find_unread: Any = None
+    text_origin: str = ""
+    is_quiet: bool = False
 
 
 class TextFile:

@@ -50,14 +50,18 @@ def write(path, cache, inputs, examples, convert):
     files.make_directories(cache)
     entry = os.path.join(cache, name)
     facts = _read(entry)
-    if facts is None:
-        with _locked(entry):
-            facts = _read(entry)  # another process may have made the entry during the wait for the lock
-            if facts is None:
-                facts = _make(entry, convert)
-                logging.info("%s: the features were added to --features_cache=%s.", path, cache)
-    else:
+    if facts is not None:
         logging.info("%s: the features are from --features_cache=%s.", path, cache)
+    while facts is None:
+        try:
+            with locks.lock_file(entry):
+                facts = _read(entry)  # another process may have made the entry during the wait for the lock
+                if facts is None:
+                    facts = _make(entry, convert)
+                    logging.info("%s: the features were added to --features_cache=%s.", path, cache)
+        except locks.InUseError:
+            stopping.request.check()
+            time.sleep(_POLL_SECONDS)
     _link(os.path.join(entry, _RECORDS), path)
     return facts["value"]
 
@@ -93,20 +97,6 @@ def _read(entry):
         if "value" in facts and _describe(os.path.join(entry, _RECORDS)).items() <= facts.items():
             return facts
     return None
-
-
-@contextlib.contextmanager
-def _locked(entry):
-    """Holds the lock of an entry during the `with` block. Waits while another process holds the lock."""
-    with contextlib.ExitStack() as stack:
-        while True:
-            try:
-                stack.enter_context(locks.lock_file(entry))
-                break
-            except locks.InUseError:
-                stopping.request.check()
-                time.sleep(_POLL_SECONDS)
-        yield
 
 
 def _make(entry, convert):

@@ -67,8 +67,8 @@ class ExampleFile(NamedTuple):
     row_of: object = None
 
     def field_reader(self):
-        """Returns the `row_fields.FieldReader` of the rows' values."""
-        return row_fields.FieldReader(self.names)
+        """Returns the `row_fields.field_reader` of the rows' values."""
+        return row_fields.field_reader(self.names)
 
     def in_words(self, pairs):
         """Returns the lines of at most three pairs of `Row`s as text, such as "2 and 7, 3 and 9". If fields
@@ -244,19 +244,16 @@ class ExampleReader(columns.TextReader):
         if set(places) & set(texts) or self._width not in (None, place.width):
             return None
         if self._width is None and len(rows) >= 2 * sum(
-                self._is_known(row, places, known_labels) for row in rows):
+                bool(self._is_known(row, places, known_labels)) for row in rows):
             return None
         return places
 
     def _is_known(self, row, places, known_labels):
         """Returns whether a row of a file without column names has valid labels at the positions `places`."""
-        values = [row.values[where] for where in places]
-        if self.label_kind.is_score:
-            return parse_score(values[0].replace(",", ".")) is not None
-        if self.label_kind.is_multilabel and len(places) > 1:
-            return all(value.strip().lower() in label_lists.BITS for value in values)
-        names = self.label_kind.with_known(known_labels).split(values[0])
-        return known_labels is not None and set(map(self.map_label, names)) <= set(known_labels)
+        if len(places) > 1:
+            return all(row.values[where].strip().lower() in label_lists.BITS for where in places)
+        known = known_labels and [*known_labels, *self._label_map]
+        return self.label_kind.with_known(known).is_label(row.values[places[0]])
 
     def _label_lists(self, rows, where, known_labels, is_ordered):
         """Reads the column of the labels in a multi-label task. Returns {line of a row: list of its labels,

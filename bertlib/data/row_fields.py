@@ -1,12 +1,13 @@
 """Names the fields of rows, for tables that contain the columns of the input."""
 
+import functools
 import itertools
 import json
 
 
 def _field_names(header, texts, width):
     """Returns the names of the fields of a row, a list of str without repetitions. `width` is the number of
-    fields. For the other arguments, see `FieldReader`."""
+    fields. For the other arguments, see `field_reader`."""
     names, header_names = [], set(header or ())
     for place in range(width):
         own_name = (header[place] if place < len(header) else "") if header is not None else texts.get(place)
@@ -17,35 +18,20 @@ def _field_names(header, texts, width):
     return names
 
 
-class FieldReader:
-    """Converts each row of a file into {name of a field: text}.
+def field_reader(header, texts=None):
+    """Returns a function that converts each row of a file into {name of a field: text}. A row is a list of
+    str; for JSON Lines, a dict, see `to_texts`.
 
     If the file has a header, the names are those in the header. Without a header, a text has the name in
     `texts`, and any other field is named after its column, such as column_3. If two fields would have the
     same name, a number is added to the name of the later field: text, text_2.
+
+    Args:
+      header: list of str, the header row of the file; None for a file without a header row.
+      texts: {index of a column: name of a text}; None without names of texts.
     """
-
-    def __init__(self, header, texts=None):
-        """Creates the reader of a file.
-
-        Args:
-          header: list of str, the header row of the file; None for a file without a header row.
-          texts: {index of a column: name of a text}; None without names of texts.
-        """
-        self._header, self._texts, self._names = header, texts or {}, {}
-
-    def __call__(self, values):
-        """Returns the fields of a row as {name: text}.
-
-        Args:
-          values: list of str; for JSON Lines, a dict, see `to_texts`.
-        """
-        if isinstance(values, dict):
-            return to_texts(values)
-        width = len(values)
-        if width not in self._names:
-            self._names[width] = _field_names(self._header, self._texts, width)
-        return dict(zip(self._names[width], values))
+    names_of = functools.cache(lambda width: _field_names(header, texts or {}, width))
+    return lambda row: to_texts(row) if isinstance(row, dict) else dict(zip(names_of(len(row)), row))
 
 
 def to_texts(fields):

@@ -521,18 +521,15 @@ class Table:
         if input_format == "jsonl":
             self.delimiter, self._rows = None, _parse_objects(lines)
             return
-        self.delimiter, lines = self._read_declaration(lines)
-        has_mark = self.is_declared or needs_mark(marks, encoding)
-        if input_format == "tsv":
-            self.delimiter, self._rows = "\t", split_rows(lines, "\t", lines_before=int(self.is_declared))
-            self.dialect = Dialect(",", has_mark)
-            return
-        self.delimiter = delimiter or self.delimiter
+        declared, lines = self._read_declaration(lines)
+        is_csv = input_format == "csv"
+        self.delimiter = (delimiter or declared) if is_csv else "\t"
         if self.delimiter is None:
             self.delimiter, first = _find_delimiter(lines)
             lines = itertools.chain(first, lines)
-        self._rows = split_rows(lines, self.delimiter, '"', strict=True, lines_before=int(self.is_declared))
-        self.dialect = Dialect(self.delimiter, has_mark)
+        self._rows = split_rows(lines, self.delimiter, '"' if is_csv else None, is_csv, int(self.is_declared))
+        self.dialect = Dialect(self.delimiter if is_csv else ",",
+                               self.is_declared or needs_mark(marks, encoding))
 
     def _read_declaration(self, lines):
         """Reads the line with which Excel names the delimiter. Returns (delimiter, the lines after it).

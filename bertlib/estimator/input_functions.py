@@ -32,10 +32,7 @@ def input_fn_builder(input_files, fields, is_training, drop_remainder, trimmed_f
         `input_pipeline.record_dataset`.
     """
     def input_fn(params, config=None):
-        examples = input_pipeline.record_examples(input_files, fields, trimmed_fields, position_fields)
-        if is_training:
-            return input_pipeline.training_dataset(examples, training_batch(params, config), batch_totals,
-                                                   trimmed_fields, num_threads)
-        return input_pipeline.evaluation_dataset(examples, params["batch_size"], drop_remainder,
-                                                 trimmed_fields, num_threads)
+        batch = training_batch(params, config) if is_training else params["batch_size"]
+        return input_pipeline.record_dataset(input_files, fields, batch, drop_remainder, batch_totals,
+                                             num_threads, trimmed_fields, position_fields)
     return input_fn

@@ -42,7 +42,7 @@ def export(model, directory, file_format, task=None, quantize=False):
     with saved_model.new_export_dir(directory) as (temporary, final):
         path = os.path.join(temporary, format_module.FILE)
         _WRITERS[file_format].write(model, task_answers, quantize, path)
-        exported_model = format_module.Model(path, task_answers.input_names)
+        exported_model = format_module.Model(path)
         exported_model(export_model.warmup_rows(model, task_answers.input_names, 1))
         exported_model.close()
         export_model.copy_files(model, temporary)

@@ -294,7 +294,7 @@ async def _answer(request, batches, inputs, seconds):
         submitted = batches.submit(inputs, seconds)
     except request_batches.QueueFull as error:
         raise HTTPException(503, "Too many texts wait for an answer. Send the request again later.",
-                            {"Retry-After": str(error.seconds)}) from None
+                            {"Retry-After": str(error.args[0])}) from None
     future = asyncio.wrap_future(submitted)
     gone = asyncio.ensure_future(request.receive())  # this future is done when the client disconnects
     try:
@@ -306,7 +306,7 @@ async def _answer(request, batches, inputs, seconds):
                  "again later.")))
         return future.result()
     except request_batches.BadInput as error:
-        raise HTTPException(413 if error.is_too_long else 422, str(error)) from None
+        raise HTTPException(413 if isinstance(error, request_batches.TooLong) else 422, str(error)) from None
     except HTTPException:
         raise
     except Exception as error:  # noqa: BLE001 (`RequestBatches` has logged the error)

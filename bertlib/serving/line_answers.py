@@ -19,7 +19,8 @@ from bertlib.tasks import answers
 # Largest number of batches in a chunk. The lines of a chunk are sorted by length before they are cut into
 # batches.
 _BATCHES = 16
-_OTHER_TABLES = (".tsv", ".xlsx", ".xls", ".ods", ".parquet")  # endings of tables that are not written
+# {file extension: "csv", or "other" for tables that are not written}. Other files get JSON Lines.
+_OUTPUT_ENDINGS = {".csv": "csv", **dict.fromkeys((".tsv", ".xlsx", ".xls", ".ods", ".parquet"), "other")}
 
 
 # --- Answers ---------------------------------------------------------------------------------------------
@@ -135,11 +136,11 @@ def find_output_format(settings):
     Raises:
       ValueError: the file's name is that of another sort of table.
     """
-    name = settings.output_file.lower().removesuffix(".gz")
-    if settings.output_format is None and name.endswith(_OTHER_TABLES):
+    found = settings.output_format or tables.find_format(settings.output_file, _OUTPUT_ENDINGS) or "jsonl"
+    if found == "other":
         raise ValueError(f"--output_file={settings.output_file}: answers are written as CSV or JSON Lines. "
                          "Name a file that ends in .csv or .jsonl, or pass --output_format.")
-    return settings.output_format or ("csv" if name.endswith(".csv") else "jsonl")
+    return found
 
 
 def _create_table(settings, predictor, input_format, reader):

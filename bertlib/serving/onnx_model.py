@@ -38,15 +38,14 @@ class Model:
       inputs: names of the arrays that a call takes.
     """
 
-    def __init__(self, path, inputs):
+    def __init__(self, path):
         """Loads a model.
 
         Args:
           path: the ONNX file.
-          inputs: names of the inputs that the model may have.
 
         Raises:
-          ValueError: the file is damaged, or the model has an input that is not in `inputs`.
+          ValueError: the file is damaged.
           ImportError: ONNX Runtime is not installed.
         """
         runtime = import_package("onnxruntime")
@@ -59,11 +58,7 @@ class Model:
             self._session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # ONNX Runtime has no common class for its errors
             raise ValueError(f"{path}: ONNX Runtime cannot load the model: {_first_line(error)}") from error
-        names = {value.name for value in self._session.get_inputs()}
-        if not names <= set(inputs):
-            raise ValueError(f"{path} has the inputs {', '.join(sorted(names))}, but a model of this task "
-                             f"has {', '.join(inputs)}. Export the model again.")
-        self.inputs = tuple(name for name in inputs if name in names)
+        self.inputs = [value.name for value in self._session.get_inputs()]
         self._tokens = max(_TOKENS, _TOKENS_PER_CORE * options.intra_op_num_threads)
         self._outputs = [value.name for value in self._session.get_outputs()]
 

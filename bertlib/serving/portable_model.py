@@ -39,9 +39,18 @@ class Export(NamedTuple):
     weights: str
 
     def load(self):
-        """Loads the model; returns an object that is used like a `loaded_model.LoadedModel`."""
-        task_answers = answers.create(self.model, self.task)
-        return FORMATS[self.format].Model(self.model.checkpoint, task_answers.input_names)
+        """Loads the model; returns an object that is used like a `loaded_model.LoadedModel`.
+
+        Raises:
+          ValueError: the file is damaged, or has an input that a model of the task does not have.
+          ImportError: a package is not installed.
+        """
+        loaded = FORMATS[self.format].Model(self.model.checkpoint)
+        names = answers.create(self.model, self.task).input_names
+        if not set(loaded.inputs) <= set(names):
+            raise ValueError(f"{self.model.checkpoint} has the inputs {', '.join(sorted(loaded.inputs))}, "
+                             f"but a model of this task has {', '.join(names)}. Export the model again.")
+        return loaded
 
 
 def default_directory(model_dir, file_format):

@@ -202,7 +202,7 @@ class InputReader:
                 continue
             fields = row.values
             if isinstance(fields, list):
-                read_fields = read_fields or row_fields.FieldReader(
+                read_fields = read_fields or row_fields.field_reader(
                     rows.place.names, dict(zip(rows.text_places, self._fields)))
                 fields = read_fields(fields)
             yield Input(row.line, fields, row.texts, problem, *([row.bad.kind] if row.bad else ()))

@@ -36,27 +36,16 @@ _DECAY = 0.9
 
 
 class QueueFull(Exception):
-    """The queue has no room for the inputs of a request, or cannot answer them in time.
-
-    Attributes:
-      seconds: int, number of seconds after which the client may try again.
-    """
-
-    def __init__(self, seconds=1):
-        super().__init__()
-        self.seconds = seconds
+    """The queue has no room for the inputs of a request, or cannot answer them in time. The argument is the
+    number of seconds (int) after which the client may try again."""
 
 
 class BadInput(ValueError):
-    """The error for an input that cannot be answered, or for a request with too many windows.
+    """The error for an input that cannot be answered."""
 
-    Attributes:
-      is_too_long: whether the request has too many windows.
-    """
 
-    def __init__(self, message, is_too_long=False):
-        super().__init__(message)
-        self.is_too_long = is_too_long
+class TooLong(BadInput):
+    """The error for a request with too many windows."""
 
 
 class _Request:
@@ -163,7 +152,7 @@ class RequestBatches:
             if self._is_closed:
                 raise RuntimeError("the queue of requests is closed")
             if self.num_waiting + len(inputs) > self._max_queue:
-                raise QueueFull
+                raise QueueFull(1)
             late = self._wait_of(len(inputs)) - seconds
             if self._open and late > 0:
                 raise QueueFull(math.ceil(late))
@@ -272,9 +261,9 @@ class RequestBatches:
             one = _Input(request, number, [None] * len(rows), details)
             windows.extend(_Window(one, place, row) for place, row in enumerate(rows))
             if len(windows) > self._max_windows:
-                _fail(request, BadInput(
+                _fail(request, TooLong(
                     f"the request has more than {self._max_windows} texts; each window of a long text counts "
-                    "as one text. Send shorter or fewer texts.", is_too_long=True))
+                    "as one text. Send shorter or fewer texts."))
                 return []
             if not rows:  # a context without tokens has no window
                 self._finish(one)

@@ -18,15 +18,14 @@ class Model:
       inputs: names of the arrays that a call takes.
     """
 
-    def __init__(self, path, inputs):
+    def __init__(self, path):
         """Loads a model.
 
         Args:
           path: the TFLite file.
-          inputs: names of the inputs that the model must have.
 
         Raises:
-          ValueError: the file is damaged, or the inputs of the model have other names than `inputs`.
+          ValueError: the file is damaged.
           ImportError: TensorFlow is not installed.
         """
         self._lock = threading.Lock()
@@ -36,10 +35,7 @@ class Model:
             self._interpreter = tf.lite.Interpreter(path, num_threads=workers.available_cores())
         self._places = {detail["name"].partition(":")[0]: detail["index"]
                         for detail in self._interpreter.get_input_details()}
-        if set(self._places) != set(inputs):
-            raise ValueError(f"{path} has the inputs {', '.join(sorted(self._places))}, but a model of this "
-                             f"task has {', '.join(inputs)}. Export the model again.")
-        self.inputs = tuple(inputs)
+        self.inputs = list(self._places)
         self._outputs = {detail["name"].partition(":")[0]: detail["index"]
                          for detail in self._interpreter.get_output_details()}
 

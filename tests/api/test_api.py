@@ -262,7 +262,7 @@ def test_swapped_arguments_and_unknown_options_are_named(trained, tmp_path):
         api.train(tmp_path / "model", rows(3, 1))
     with pytest.raises(TypeError, match=r"output_dir is a list of str, .* Call load\(output_dir\)\."):
         api.load(texts)
-    with pytest.raises(TypeError, match="no option 'skip_bad_lines'. The options for the model are task, pr"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'skip_bad_lines'"):
         api.predict(directory, texts, skip_bad_lines=True)
     assert not (tmp_path / "model").exists()
 

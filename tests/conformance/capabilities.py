@@ -7,6 +7,7 @@ writes the lists of the working tree to tests/data/capabilities.json and tests/d
 the lists with the code.
 """
 
+import argparse
 import ast
 import importlib
 import inspect
@@ -156,9 +157,12 @@ def collect():
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="write the files instead of printing the list")
+    options = parser.parse_args()
     sys.path.insert(0, str(ROOT))
     text = json.dumps(collect(), indent=1, ensure_ascii=False) + "\n"
-    if "--write" in sys.argv:
+    if options.write:
         CAPABILITIES.write_text(text, encoding="utf-8")
         MESSAGES.write_text("".join(f"{message}\n" for message in list_messages()), encoding="utf-8")
     else:

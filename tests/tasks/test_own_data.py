@@ -25,7 +25,7 @@ def test_a_single_text_a_byte_order_mark_and_spaces_around_names_and_labels(tmp_
 
 def test_a_missing_value_of_a_further_column_stays_missing():
     row = {"text": "a cat", "note": None, "size": 3, "tags": [None, "é"]}
-    assert row_fields.FieldReader(None)(row) == {"text": "a cat", "note": None, "size": "3",
+    assert row_fields.field_reader(None)(row) == {"text": "a cat", "note": None, "size": "3",
                                              "tags": '[null, "é"]'}
 
 

@@ -400,7 +400,7 @@ class DataProcessor:
         if is_test:
             layout = layout._replace(label=None)
         labels = self.get_labels()
-        examples, fields_of = [], row_fields.FieldReader(lines[0] if layout.header else None)
+        examples, fields_of = [], row_fields.field_reader(lines[0] if layout.header else None)
         for i, row in layout.rows(lines, self.language):
             label = 0.0 if labels is None else labels[0]
             if layout.label is not None:
