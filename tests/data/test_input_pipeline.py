@@ -121,29 +121,20 @@ def test_other_features_are_refused(path, field, message):
 
 
 @pytest.mark.parametrize("left", [1, 10, 12, 40, -5, -1])
-def test_a_truncated_file_is_refused_with_the_place(path, left):
-    tfrecord_files.write_records(path, FIELDS, make_rows(3))
-    data = pathlib.Path(path).read_bytes()
-    record = len(data) // 3
-    size = 2 * record + left % record  # bytes that are left: two records and a part of the last one
-    pathlib.Path(path).write_bytes(data[:size])
-    message = refusal(path)
-    assert f"at record 2 (byte {2 * record} of {size})" in message
-    assert "Delete this file" in message
-
-
-@pytest.mark.parametrize("where", [0, 9, 40], ids=["length", "checksum of the length", "data"])
-def test_a_flipped_bit_is_found_and_its_record_named(path, where):
+@pytest.mark.parametrize("flips", [False, True])
+def test_a_damaged_record_is_refused_with_the_place(path, left, flips):
+    """The last record is truncated, or has a flipped bit in its length, its checksum or its data."""
     tfrecord_files.write_records(path, FIELDS, make_rows(3))
     data = bytearray(pathlib.Path(path).read_bytes())
-    data[len(data) // 3 + where] ^= 1
-    pathlib.Path(path).write_bytes(data)
-    assert "damaged or truncated at record 1 " in refusal(path)
-
-
-def test_no_examples_are_refused():
-    with pytest.raises(ValueError, match="no examples"):
-        input_pipeline.array_examples(make_arrays(0))
+    record = len(data) // 3
+    place = 2 * record + left % record
+    if flips:
+        data[place] ^= 1
+    size = len(data) if flips else place
+    pathlib.Path(path).write_bytes(data[:size])
+    message = refusal(path)
+    assert f"damaged or truncated at record 2 (byte {2 * record} of {size})" in message
+    assert "Delete this file" in message
 
 
 # --- Records that cannot be used ------------------------------------------------------------------------
@@ -181,12 +172,10 @@ def test_a_value_out_of_bounds_is_located(path, change, message, is_training):
     assert f"{path}2, record 7 (from 0): {message}" in str(error.value)
 
 
-@pytest.mark.parametrize("fields, values, message", [
-    ([Field("input_ids", "int64", (5,)), *FIELDS[1:]], {"input_ids": [1] * 5}, "input_ids has 5 int64 "
-     "values, not 4"),
-    (FIELDS[:1], {}, "it has no feature label_ids"), (None, b"\xff\xff none", "it is not a tf.train")])
-def test_a_record_that_is_made_otherwise_than_the_first_is_located(path, fields, values, message):
-    last = example_encoding.encode_example(fields, {**make_rows(1)[0], **values}) if fields else values
+@pytest.mark.parametrize("last, message", [
+    (example_encoding.encode_example(FIELDS[:1], make_rows(1)[0]), "it has no feature label_ids"),
+    (b"\xff\xff none", "it is not a tf.train")])
+def test_a_record_that_is_made_otherwise_than_the_first_is_located(path, last, message):
     tfrecord_files.write_serialized(
         path, [*(example_encoding.encode_example(FIELDS, row) for row in make_rows(3)), last])
     dataset = input_pipeline.record_dataset(path, BOUNDED, 2)
@@ -245,14 +234,6 @@ def test_evaluation_takes_everything_once_in_order_with_a_smaller_last_batch(mak
     assert_equal(read_batches(dataset, step=3), expected)  # at any global step
 
 
-@pytest.mark.parametrize("batch, drop_remainder, size",
-                         [(Batch(2), True, 2), (Batch(4, 2), False, 2), (2, True, 2), (2, False, None)])
-def test_shapes_are_known_as_far_as_they_are_fixed(make_dataset, batch, drop_remainder, size):
-    dataset = make_dataset(5, batch, drop_remainder)
-    shapes = {name: shape.as_list() for name, shape in tf.data.get_output_shapes(dataset).items()}
-    assert shapes == {"input_ids": [size, 4], "label_ids": [size], "weights": [size, 2]}
-
-
 # --- Micro-batches ---------------------------------------------------------------------------------------
 
 
@@ -290,14 +271,6 @@ def assert_trimmed(batch, size):
     np.testing.assert_array_equal(batch["input_ids"].max(axis=1), examples + 1)
 
 
-def test_a_training_batch_is_cut_after_its_longest_sequence():
-    whole = read_batches(array_dataset(make_padded(), Batch(8)), 5)
-    cut = read_batches(array_dataset(make_padded(), Batch(8), trimmed_fields=TRIM), 5)
-    for batch, other in zip(cut, whole):
-        assert_trimmed(batch, 8)
-        np.testing.assert_array_equal(np.sort(batch["label_ids"]), np.sort(other["label_ids"]))
-
-
 def test_micro_batches_of_a_step_are_sorted_by_length():
     dataset = array_dataset(make_padded(), Batch(32, 8), batch_totals=("label_ids",), trimmed_fields=TRIM)
     step = read_batches(dataset, 8)
@@ -327,10 +300,12 @@ def test_evaluation_sorts_batches_and_results_are_put_back_in_order(monkeypatch,
     assert list(restore_file_order(reversed(in_order))) == in_order[::-1]  # results without an index stay
 
 
-def test_an_example_of_padding_alone_keeps_a_position():
+def test_an_example_of_padding_alone_keeps_a_position_and_no_examples_are_refused():
     arrays = {"input_ids": np.zeros([2, 16], np.int32), "input_mask": np.zeros([2, 16], np.int32)}
     batch, = read_batches(array_dataset(arrays, 2, trimmed_fields=TRIM))
     assert batch["input_ids"].shape == (2, 8)
+    with pytest.raises(ValueError, match="no examples"):
+        input_pipeline.array_examples(make_arrays(0))
 
 
 # --- The batch of a step ---------------------------------------------------------------------------------

@@ -4,11 +4,11 @@ import logging
 import random
 
 from absl import logging as absl_logging
-from helpers import ROOT, write_lines
+from helpers import write_lines
 import pytest
 import tiny
 
-from bertlib.data import corpus, unknown_tokens
+from bertlib.data import unknown_tokens
 import tokenization
 
 
@@ -54,23 +54,6 @@ def test_a_sample_is_spread_over_the_examples_and_is_small(tokenizer, caplog):
     assert message.startswith("train: 11 % of the tokens") and len(counted) <= unknown_tokens.SAMPLE + 3
     checked(caplog, {"train": [["cat " * 10_000]]}, tokenizer)
     assert counted[-1] <= 500
-
-
-def test_a_stream_of_texts_is_counted_until_the_sample_is_complete(tokenizer, caplog):
-    def answer():
-        counter = unknown_tokens.UnknownTokens(tokenizer, "the texts", 20)
-        for _ in range(30):
-            counter.add("电 影", ["狗", "好"])
-        counter.warn()
-
-    assert len(warnings_of(caplog, answer)) == 1
-
-
-@pytest.mark.parametrize("path", ["pretraining/train.txt", "pretraining/dev.txt"])
-def test_no_warning_for_a_sample_of_this_project(path, caplog):
-    own = tokenization.FullTokenizer(str(ROOT / "samples/pretraining/vocab.txt"))
-    lines = corpus.sample_lines([str(ROOT / "samples" / path)], unknown_tokens.SAMPLE)
-    assert checked(caplog, {"train": [[line] for line in lines]}, own) == []
 
 
 @pytest.mark.parametrize(("words", "expected"), [

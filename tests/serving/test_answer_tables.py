@@ -41,10 +41,3 @@ def test_only_bad_lines():
     assert rows_of(table, bad(1), bad(2, text="x")) == [["text", "error"], ["", "line 1: bad"],
                                                         ["x", "line 2: bad"]]
     assert AnswerTable().finish() == ""
-
-
-def test_a_later_line_may_have_more_texts():
-    table = AnswerTable(fields=["text_a", "text_b"])
-    assert rows_of(table, (Input(1, {"text_a": "x"}), {"score": 1.0}),
-                   (Input(2, {"text_a": "x", "text_b": "y"}), {"score": 1.0})) == [
-        ["text_a", "text_b", "prediction"], ["x", "", "1.0"], ["x", "y", "1.0"]]
