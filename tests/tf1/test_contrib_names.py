@@ -167,7 +167,7 @@ def test_slices_of_a_variable_get_their_parts(checkpoint):
 def test_without_tf_slim_the_error_names_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "tf_slim", None)
     slim = importlib.import_module("tensorflow.contrib.slim")
-    with pytest.raises(AttributeError, match=r"slim\.conv2d: .* pip install tf-slim\.$"):
+    with pytest.raises(AttributeError, match=r"slim\.conv2d: .*pip install tf-slim"):
         slim.conv2d  # noqa: B018
     with pytest.raises(AttributeError, match=r"layers\.conv2d: .* Use tf\.layers\.conv2d, .*install tf-sl"):
         layers.conv2d  # noqa: B018
@@ -212,7 +212,7 @@ def test_with_tf_slim_its_names_are_found():
     assert slim.nets.resnet == resnet == "resnet" and flatten() == "theirs"
     with pytest.raises(AttributeError, match=r"layers\.no_such: tf\.contrib is gone, without a repl"):
         layers.no_such  # noqa: B018
-    with pytest.raises(AttributeError, match=r"slim\.no_such: .* the package tf-slim has no such name"):
+    with pytest.raises(AttributeError, match=r"slim\.no_such: .* if this package has the name"):
         slim.no_such  # noqa: B018
 
 

@@ -28,7 +28,7 @@ _ARRAYS = """
 
 def written(node):
     """Returns the code of a node on one line, shortened so that it fits into a message."""
-    return shortened(" ".join(ast.unparse(node).split()))
+    return shortened(ast.unparse(node))
 
 
 def _called(scope, node):
@@ -211,27 +211,15 @@ def texts(call, scope):
 
 
 def files(call, scope):
-    """Reports file modes that Python 3 refuses, and binary files that are passed to the csv module."""
-    if call.name in ("builtins.open", "io.open") and "U" in _mode(call) and sys.version_info >= (3, 11):
-        yield wrong(call, PYTHON3, 'Python 3 has no mode "U"', f'`"{_mode(call).replace("U", "") or "r"}"`')
-    elif call.name in ("csv.reader", "csv.writer", "csv.DictReader", "csv.DictWriter") and (
-            _called(scope, call.first) == "builtins.open"):
-        if "b" in _mode(Call(scope.value(call.first), scope)):
-            yield wrong(call, PYTHON2, "the csv module needs a text file",
-                        '`newline=""` in place of "b" in the mode')
-
-
-def _mode(call):
+    """Reports a file mode that Python 3 refuses."""
     mode = call.keyword("mode") or (call.args[1] if len(call.args) > 1 else None)
-    return mode.value if _is_text(mode) else ""
+    if call.name in ("builtins.open", "io.open") and _is_text(mode, "U") and sys.version_info >= (3, 11):
+        yield wrong(call, PYTHON3, 'Python 3 has no mode "U"', f'`"{mode.value.replace("U", "") or "r"}"`')
 
 
 def generators(function, scope):
     """Reports `raise StopIteration` in a generator."""
-    inside = list(function.body)
-    for node in inside:  # the loop appends the children of each node to this list
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
-            inside.extend(ast.iter_child_nodes(node))
+    inside = list(ast.walk(function))
     if any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in inside):
         for node in inside:
             if isinstance(node, ast.Raise) and node.exc and scope.resolve(

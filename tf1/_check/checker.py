@@ -1,19 +1,12 @@
 """python -m tf1 --check: reads a program of TensorFlow 1.x and prints the lines that will not run."""
 
 import collections
-import dataclasses
 import os
 import pathlib
-import re
 import sys
 
 from tf1._check import modules, syntax
 from tf1._check.reader import Reader
-from tf1._check.rules import PYTHON2
-
-# Matches the names of files that a program imports only under Python 2, such as compat_py2. In these files,
-# code of Python 2 is expected, so findings of the kind PYTHON2 are only notes.
-_FOR_PYTHON2 = re.compile(r"(?:^|_)py(?:thon)?_?2(?:_|$)")
 
 
 def findings(path, text, fork):
@@ -30,9 +23,6 @@ def findings(path, text, fork):
     tree, found = syntax.parsed(text)
     if tree is not None:
         found += [finding for _, finding in Reader(tree, path, fork).found]
-    if _FOR_PYTHON2.search(path.stem):
-        found = [dataclasses.replace(finding, note=finding.note or finding.kind == PYTHON2)
-                 for finding in found]
     return sorted({(finding.line, finding.what): finding for finding in found}.values())
 
 

@@ -105,6 +105,7 @@ class Fork:
     Attributes:
       methods: set of the names of all functions that the files define.
       not_followed: set of the imports that are not checked.
+      homes: {module, without a dot: set of the folders that contain it}.
     """
 
     def __init__(self, root, files):
@@ -115,14 +116,14 @@ class Fork:
           files: {path of a Python file below root: text of the file}.
         """
         self.not_followed = set()
-        self._homes = collections.defaultdict(set)  # {module: folders that contain it}
+        self.homes = collections.defaultdict(set)
         for path in files:
-            self._homes[path.stem].add(path.parent)
+            self.homes[path.stem].add(path.parent)
             for folder in path.relative_to(root).parents:
                 if folder.name:
-                    self._homes[folder.name].add(root / folder.parent)
+                    self.homes[folder.name].add(root / folder.parent)
         resolved = root.resolve()
-        self._homes[resolved.name].add(resolved.parent)
+        self.homes[resolved.name].add(resolved.parent)
         self.methods, self._parts, self._changes_path = set(), set(), False
         for text in files.values():
             self.methods.update(_DEFINITION.findall(text))
@@ -132,10 +133,6 @@ class Fork:
                 self._parts.update((parts[-1], name.split()[0]) for name in names.split(",") if name.strip())
                 self._parts.update(zip(parts, parts[1:]))
             self._parts.update(tuple(module.split(".")[-2:]) for module in _IMPORT_PART.findall(text))
-
-    def has(self, name):
-        """Returns whether the program contains a module. The name has no dot."""
-        return name in self._homes
 
     def is_only_beside(self, name, path):
         """Returns whether a module is in the package of the given file and in no other folder.
@@ -148,7 +145,7 @@ class Fork:
         """
         package = path.parent
         return (not self._changes_path and (package.name, path.stem) in self._parts
-                and self._homes.get(name) == {package} and (package / "__init__.py").exists()
+                and self.homes.get(name) == {package} and (package / "__init__.py").exists()
                 and not_installed(name))
 
 

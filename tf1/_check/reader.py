@@ -10,6 +10,7 @@ from tf1._check import calls, modules, rules
 from tf1._check.guards import exceptions, tested_names, truth
 from tf1._check.rules import NUMPY, PACKAGE, PYTHON2, PYTHON3, TENSORFLOW, Finding
 from tf1._check.scopes import Scope, canonical
+from tf1._names import tensorflow_names
 
 # The possible subjects of a finding. The subject is the part of the code that will not run: an import, a
 # name, an attribute or a call.
@@ -195,7 +196,7 @@ class Reader(ast.NodeVisitor):
         if root in _INSPECTED:
             if lacking := modules.missing(canonical(full)):
                 self._emit(_IMPORT, node, *_lacks(f"`{statement}`", *lacking))
-        elif self._fork.has(root):
+        elif root in self._fork.homes:
             self._import_beside(node, module, statement)
         elif moved := _moved(full):
             kind, gone, instead, later = moved
@@ -274,7 +275,7 @@ class Reader(ast.NodeVisitor):
             # this was already reported at the import. So only a missing later part is reported here.
             if lacking and lacking[0].count(".") >= known:
                 self._emit(_ATTRIBUTE, node, *_lacks(f"`{calls.written(node)}`", *lacking))
-        elif root != "builtins" and not self._fork.has(root):
+        elif root != "builtins" and root not in self._fork.homes:
             moved = _moved(name, known + 1)
             if moved:
                 kind, gone, instead, later = moved
@@ -343,10 +344,10 @@ def _lacks(code, part, reason):
         advice = re.search(r"[Uu]se (`[^`]+`)", reason)
         instead = f"`{rules.NUMPY_NAMES[name]}`" if name in rules.NUMPY_NAMES else advice[1] if advice else ""
         return NUMPY, f"{code}: NumPy has no {name}", instead
+    if root == "tf" and (advice := tensorflow_names.advice(part)):
+        reason = f"{part}: {advice}"
     if explained := re.match(r"[\w.]+: (.*?)\.?(?: Use (.*?)\.?)?$", reason):
         return TENSORFLOW, f"{code}: {explained[1]}", explained[2] or ""
-    if root == "tf" and modules.missing(f"tf.compat.v2.{name}") is None:
-        return TENSORFLOW, f"{code}: {part} is a name of TensorFlow 2", f"`tf.compat.v2.{name}`"
     last = part.rpartition(".")[2]
     elsewhere = [f"tf.{home}{last}" for home in _HOMES if not modules.missing(f"tf.{home}{last}")]
     found = part.startswith("tensorflow.python.") and not last.startswith("_") and elsewhere

@@ -15,7 +15,6 @@ _TEXT = re.compile(r"""(?s)\#[^\n]*|(?:\b[bBrRuUfF]{1,2})?(?:\"{3}(?:\\.|[^\\])*
 _STATEMENT = r"(?:^|[;:])[ \t]*"
 _PRINT = re.compile(_STATEMENT + r"(print)(?=[ \t]*(?:[\"'{~`]|>>|(?!(?:if|or|and|in|is|for|else)\b)"
                     r"(?<=[ \t])[\w(\[]))")
-_EXEC = re.compile(_STATEMENT + r"(exec)(?=[ \t]*[\"']|[ \t]+[A-Za-z_])")
 _RAISE = re.compile(_STATEMENT + r"(raise)[ \t]+(?=[^;]*,)")
 _EXCEPT = re.compile(r"^[ \t]*except\b([^:]*?)([ \t]*,[ \t]*)([A-Za-z_][\w.]*)[ \t]*:")
 # Each rule for an expression of Python 2 is a tuple. It contains a pattern (searched in the text without
@@ -112,12 +111,7 @@ def _raise_call(body, masked):
     return f"{call}.with_traceback({trace[0]})" if trace else call
 
 
-def _exec_call(body, masked):
-    code, *scope = re.split(r"\s+in\s+", body, maxsplit=1) if re.search(r"\s+in\s", masked) else [body]
-    return f"exec({', '.join([code.strip(), *(part.strip() for part in scope)])})"
-
-
-_CALLS = ((_PRINT, _print_call, "print is a function"), (_EXEC, _exec_call, "exec is a function"),
+_CALLS = ((_PRINT, _print_call, "print is a function"),
           (_RAISE, _raise_call, "raise takes one exception"))
 
 
@@ -146,7 +140,7 @@ def _edits_of_expressions(text, pattern, replacement, kind, what, instead):
 
 
 def _edits_of_statements(text):
-    """Yields the edits for print, exec, raise and except statements of Python 2, and for parameters in
+    """Yields the edits for print, raise and except statements of Python 2, and for parameters in
     brackets, such as the pair in `def f(x, (a, b))`."""
     masked = without_strings(text)
     for start, end in _statements(masked):

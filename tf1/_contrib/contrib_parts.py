@@ -105,12 +105,10 @@ def _contrib_namespace(part, own, base=None):
         use = REPLACEMENTS[part]
         if use is None:
             return f"tf1 provides only these names of tf.contrib.{part}: {', '.join(sorted(own))}."
-        if part == "slim" and slim.package():
-            use = "a different name: the package tf-slim has no such name"
-        elif use.startswith("tf."):
+        if use.startswith("tf."):
             found = [f"{home}.{name}" for home in use.split() if _find(f"{home}.{name}")]
             if part in _IN_SLIM and not slim.package():
-                found.append(f"{slim.INSTALL}, if this package has the name")
+                found.append(slim.INSTALL)
             use = ", or ".join(found)
         return f"tf.contrib is gone. Use {use}." if use else "tf.contrib is gone, without a replacement."
 

@@ -9,11 +9,9 @@ import tensorflow.compat.v1 as tf
 from bertlib.graph import crf
 
 # Names of the inner ops that crf_decode creates in TensorFlow 1.15. `_decode` reserves these names, so that
-# later ops get the same numbers as in TensorFlow 1.15, such as the 1 in "Squeeze_1". `_INNER_OPS_OF_ONE` is
-# used for sequences of length 1.
+# later ops get the same numbers as in TensorFlow 1.15, such as the 1 in "Squeeze_1".
 _INNER_OPS = ("ExpandDims", "Slice", "Squeeze", "Slice", "Const", "sub", "Maximum", "ReverseSequence",
               "ArgMax", "Cast", "ExpandDims", "rnn", "Squeeze", "concat")
-_INNER_OPS_OF_ONE = ("Squeeze", "ArgMax", "ExpandDims")
 
 
 def crf_decode(potentials, transition_params, sequence_length):
@@ -21,33 +19,28 @@ def crf_decode(potentials, transition_params, sequence_length):
 
     The ops of the results have the names of TensorFlow 1.15, because programs look them up by name in a graph
     from a .meta or .pb file. These names are "ReverseSequence_1" and "Max". If the length of the sequences is
-    unknown, they are "cond/Merge" and "cond/Merge_1". If the length is 1, they are "Cast" and "Max".
+    unknown, they are "cond/Merge" and "cond/Merge_1".
     """
     potentials = tf.convert_to_tensor(potentials)
-    length = tf.dimension_value(potentials.shape[1])
     tf.get_default_graph().unique_name("Equal")
-    if length is not None:
-        return _decode(potentials, transition_params, sequence_length, length == 1)
+    if tf.dimension_value(potentials.shape[1]) is not None:
+        return _decode(potentials, transition_params, sequence_length)
     with tf.name_scope("cond"):
-        results = _decode(potentials, transition_params, sequence_length, False)
+        results = _decode(potentials, transition_params, sequence_length)
         return tuple(tf.identity(result, "Merge") for result in results)
 
 
-def _decode(potentials, transition_params, sequence_length, of_one):
-    """Returns the best tags and their scores.
+def _decode(potentials, transition_params, sequence_length):
+    """Returns the best tags and their scores; see `crf.crf_decode`.
 
     The ops are added to the current name scope. If the length of the sequences is known, the ops get the same
-    names as in TensorFlow 1.15. These names depend on whether the length is 1.
-
-    Args:
-      potentials, transition_params, sequence_length: see `crf.crf_decode`.
-      of_one: whether the length of the sequences is known and is 1.
+    names as in TensorFlow 1.15.
     """
     with tf.name_scope("rnn"):
         tags, scores = crf.crf_decode(potentials, transition_params, sequence_length)
-    for name in _INNER_OPS_OF_ONE if of_one else _INNER_OPS:
+    for name in _INNER_OPS:
         tf.get_default_graph().unique_name(name)
-    return tf.identity(tags, "Cast" if of_one else "ReverseSequence"), tf.identity(scores, "Max")
+    return tf.identity(tags, "ReverseSequence"), tf.identity(scores, "Max")
 
 
 def viterbi_decode(score, transition_params):

@@ -112,13 +112,12 @@ class SubGraphView:
       ops: list of the ops, each op once.
     """
 
-    def __init__(self, inside_ops=()):
-        self.ops = list(dict.fromkeys(_ops(inside_ops)))
+    def __init__(self, *things):
+        """Creates a set of the given ops and tensors, which may be in lists."""
+        self.ops = list(dict.fromkeys(op for thing in things for op in _ops(thing)))
 
 
-def sgv(*things):
-    """Returns a `SubGraphView` of the given ops and tensors, which may be in lists."""
-    return SubGraphView([op for thing in things for op in _ops(thing)])
+sgv = SubGraphView
 
 
 class _Copies:

@@ -243,7 +243,6 @@ class LossScaleOptimizer(WrappedOptimizer):
     def compute_gradients(self, loss, *args, **kwargs):
         """Returns (gradient, variable) pairs: the gradients of the scaled loss, divided by the scale."""
         scale = self._manager.get_loss_scale()
-        loss = loss() if callable(loss) else loss
         pairs = super().compute_gradients(loss * tf.cast(scale, loss.dtype), *args, **kwargs)
         return [(gradient if gradient is None else _scaled(gradient, 1.0 / scale), variable)
                 for gradient, variable in pairs]

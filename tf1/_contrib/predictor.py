@@ -29,8 +29,8 @@ class Predictor:
         if unknown:
             raise ValueError(f"The model has no input {', '.join(unknown)}; its inputs are "
                              f"{', '.join(sorted(self.feed_tensors))}.")
-        feeds = {self.feed_tensors[name]: value for name, value in input_dict.items() if value is not None}
-        return self.session.run(self.fetch_tensors, feeds)
+        return self.session.run(self.fetch_tensors, {
+            self.feed_tensors[name]: value for name, value in input_dict.items()})
 
 
 def from_saved_model(export_dir, signature_def_key=None, *, tags=None, graph=None, config=None):

@@ -8,7 +8,7 @@ import importlib
 from tf1._contrib import framework
 from tf1._names.namespace import optional_module
 
-INSTALL = "the package tf-slim: pip install tf-slim"
+INSTALL = "the package tf-slim (pip install tf-slim), if this package has the name"
 
 
 def package():

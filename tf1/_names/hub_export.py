@@ -250,7 +250,7 @@ class Module(hub_module.Module):
         return variables
 
     def _start_from_checkpoint(self):
-        if not getattr(self._spec, "is_new", False):  # the weights of a new module come from its initializers
+        if not self._spec.is_new:  # the weights of a new module come from its initializers
             super()._start_from_checkpoint()
 
 

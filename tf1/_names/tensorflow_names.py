@@ -1,6 +1,5 @@
 """Defines the names of `tf` that are missing or different in `tensorflow.compat.v1`."""
 
-import difflib
 import logging as _python_logging
 import operator
 import re
@@ -76,9 +75,7 @@ def _run_app(main=None, argv=None):
     def warn_and_run(argv):
         for match in filter(None, map(re.compile("--?([a-zA-Z][^=]*)").match, argv[1:])):
             if match[1] not in _flags.FLAGS:
-                near = difflib.get_close_matches(match[1], _flags.FLAGS, 1)
-                _absl_logging.warning("The script has no flag --%s. It is ignored.%s", match[1],
-                                      f" Did you mean --{near[0]}?" if near else "")
+                _absl_logging.warning("The script has no flag --%s. It is ignored.", match[1])
         return main(argv)
 
     _tf.app.run(warn_and_run, argv)

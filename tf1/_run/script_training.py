@@ -105,20 +105,20 @@ class InputHistory:
 class TrainingSession(training_session.TrainingSession):
     """Runs one session of a training that a script for TensorFlow 1 defines."""
 
-    def __init__(self, *arguments, warm_start_from=None, input_history=None):
+    def __init__(self, *arguments, warm_start_from, input_history):
         """Creates a session.
 
         Args:
           *arguments: the arguments of bertlib's `TrainingSession`.
           warm_start_from: see `script_estimator.Estimator`.
-          input_history: the `InputHistory` of the Estimator; None for a new one.
+          input_history: the `InputHistory` of the Estimator.
         """
         super().__init__(*arguments)
         self._warm_start_from = warm_start_from
         # The `InputPosition` moves the input to the saved position when a training is resumed. The attribute
         # stays None for an input that starts at the batch of the global step by itself.
         self._position = None
-        self._input_history = input_history or InputHistory()
+        self._input_history = input_history
         # With Horovod, each process reads its own input. A resumed run reads this input from the beginning.
         # A script that calls `train` several times, for example in a loop over epochs, expects that each call
         # reads the input from its beginning. Only an endless input continues.
