@@ -17,7 +17,6 @@ TensorFlow.
 """
 
 import contextlib
-import difflib
 import json
 import os
 from typing import Any
@@ -28,7 +27,7 @@ from bertlib.api.tables_of_results import Result
 from bertlib.api.text_predictor import TextPredictor
 from bertlib.data.columns import parse_columns
 from bertlib.data.tables import is_json_lines
-from bertlib.runs import file_names, registry
+from bertlib.runs import entries, file_names, registry
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import child_command, files
 import bertlib.tasks  # noqa: F401  registers the tasks
@@ -59,8 +58,8 @@ def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
     After Ctrl-C, or after "Interrupt" in a notebook, the training saves its last complete step. To continue
     an interrupted training from its last checkpoint, repeat the same call.
 
-    If `output_dir` contains a complete training, no step is trained. If the data or the settings differ from
-    those of this training, the end of the log says so.
+    If `output_dir` contains a complete training, no step is trained. Other data in memory than those of this
+    training are an error. If a file or a setting differs, a warning says so.
 
     Args:
       data: the training data: a pandas DataFrame; a list of dicts; a list of tuples (text, label) or
@@ -106,6 +105,7 @@ def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
     columns = data_files.named_columns(text, label)
     folder = os.path.join(directory, _FOLDER)
     files_by_flag = {"train_file": data_files.prepare(data, folder, "train", columns)}
+    _refuse_other_data(directory, files_by_flag["train_file"])
     if dev is not None:
         columns = files_by_flag["train_file"].columns
         files_by_flag["dev_file"] = data_files.prepare(dev, folder, "dev", columns, argument="dev")
@@ -196,7 +196,7 @@ def predict(output_dir: str | os.PathLike[str], data: Any, *, text: Any = None, 
 
     Args:
       output_dir: output directory of a training.
-      data: a pandas DataFrame, a pandas Series of texts, a list of dicts, a list of texts, a list of pairs
+      data: a pandas DataFrame, a pandas Series, a list of dicts, a list of texts, a list of pairs
         (tuples of two str), or the path of a file. Labels are not needed.
       text: name of the column of the text, or a list of two names. By default, the function uses the
         columns that the training used.
@@ -223,6 +223,9 @@ def predict(output_dir: str | os.PathLike[str], data: Any, *, text: Any = None, 
       1
     """
     directory = data_files.directory_path(output_dir, "predict(output_dir, data)")
+    if data_files.is_series(data):
+        text = "text" if data.name is None else str(data.name)
+        data = data.to_frame(text)
     names = data_files.column_names(text, "text")
     inputs, index = data_files.to_inputs(data), data_files.index_of(data)
     with _load(directory, data, options) as predictor:
@@ -290,6 +293,9 @@ def _settings(settings, function, ours):
       TypeError: a setting cannot be passed.
     """
     for name in settings:
+        if function is evaluate and name == "train_file":
+            raise TypeError("evaluate() does not take the setting 'train_file': pass baseline=True, and it "
+                            "reads the training file of the model.")
         if name in data_files.ARGUMENTS:
             raise TypeError(f"{function.__name__}() got the setting {name!r}. Pass the argument "
                             f"`{data_files.ARGUMENTS[name]}` instead.")
@@ -297,8 +303,19 @@ def _settings(settings, function, ours):
             raise TypeError(f"{function.__name__}() does not take the setting {name!r}: the function sets "
                             "this flag, or the flag has no use in Python. Leave it out.")
         if name not in (flag_names := {*_flag_names(), "traceback", "verbosity"}):
-            raise child_command.unknown_flag(name, difflib.get_close_matches(name, flag_names, 1))
+            raise child_command.unknown_flag(name, entries.similar_names(name, flag_names)[:1])
     return {"predictions_format": tables_of_results.PREDICTIONS_FORMAT, **settings, **ours}
+
+
+def _refuse_other_data(directory, file):
+    """Raises a ValueError if an output directory contains a training on other data than those in memory that
+    become a `DataFile`: its scores would be those of the other data."""
+    training = OutputDirectory(directory)
+    record = training.newest and training.record
+    if record and file.content is not None and record["task"] == _OWN_DATA and (
+            os.path.basename(file.path) != os.path.basename(record["files"].get("train_file") or "")):
+        raise ValueError(f"output_dir={directory} contains a training on other data. Pass another "
+                         "`output_dir`. To continue that training, pass its data.")
 
 
 def _run(flags, files_by_flag, verbose):

@@ -53,9 +53,14 @@ def is_frame(data):
     return hasattr(data, "columns") and hasattr(data, "to_dict") and hasattr(data, "iloc")
 
 
+def is_series(data):
+    """Returns whether data are a pandas Series. The function does not import pandas."""
+    return hasattr(data, "to_frame") and hasattr(data, "iloc")
+
+
 def index_of(data):
-    """Returns the index of a pandas DataFrame or Series. Returns None for all other data."""
-    return data.index if hasattr(data, "iloc") else None
+    """Returns the index of a pandas DataFrame. Returns None for all other data."""
+    return data.index if is_frame(data) else None
 
 
 def row_name(number, index, argument="data"):

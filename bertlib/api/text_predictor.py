@@ -8,6 +8,7 @@ from bertlib.api import data_files, tables_of_results
 from bertlib.data import columns
 from bertlib.system import terminal
 
+_LISTED = 5  # number of rows in an error message
 _FORMS = ("Pass a text (str), a list of texts, a pair (tuple of two str), or a list of pairs. A list is "
           "always a list of inputs, and never a pair.")
 
@@ -136,11 +137,11 @@ class TextPredictor:
         inputs = list(inputs)
         if not inputs:
             raise ValueError(f"{data} has no rows. Pass a file with at least one row.")
-        for item in inputs:
-            if item.problem:
-                where = data_files.row_name(item.line, index) if isinstance(data, list) else (
-                    f"{data}:{item.line}")
-                raise ValueError(data_files.explain_flags(f"{where}: {item.problem}", {"text_column"}))
+        problems = [": ".join((data_files.row_name(item.line, index) if isinstance(data, list)
+                               else f"{data}:{item.line}", item.problem)) for item in inputs if item.problem]
+        if problems:
+            more = f"\nand {len(problems) - _LISTED} more" * (len(problems) > _LISTED)
+            raise ValueError(data_files.explain_flags("\n".join(problems[:_LISTED]) + more, {"text_column"}))
         answers = self._answer_prepared([self._predictor.prepare(*item.values) for item in inputs])
         return [tables_of_results.answer_row(item.fields, answer)
                 for item, answer in zip(inputs, answers)]

@@ -11,7 +11,7 @@ import textwrap
 
 from absl import app, flags
 
-from bertlib.runs.entries import ADVANCED, MACHINE, Switch, flag_text, section
+from bertlib.runs.entries import ADVANCED, MACHINE, Switch, flag_text, section, similar_names
 from bertlib.runs.input_paths import expand_home
 from bertlib.runs.settings import PHASES, Settings
 from bertlib.system import terminal
@@ -161,16 +161,11 @@ def advice_on(error, description=None):
             "--" not in sys.argv):
         return (f"If --{error.flagname} is a flag of the training, the separator -- is missing. Write -- "
                 "before the words of the training, as in the example of --help.")
-    # absl finds misspelled names, but not longer ones.
+    # absl finds only misspelled names.
     if isinstance(error, flags.UnrecognizedFlagError) and "Did you mean" not in str(error) and (
-            longer := longer_names(error.flagname)):
-        return f"Did you mean: {', '.join(longer)} ?"
+            similar := similar_names(error.flagname, defined)):
+        return f"Did you mean: {', '.join(similar)} ?"
     return ""
-
-
-def longer_names(name):
-    """Returns the flags whose names end with the words of a name, such as train_batch_size for batch_size."""
-    return sorted((flag for flag in defined if flag.endswith(f"_{name}")), reverse=True)
 
 
 def phases_given():

@@ -3,7 +3,6 @@
 import atexit
 import contextlib
 import ctypes
-import difflib
 import gc
 import os
 import signal
@@ -16,6 +15,7 @@ from absl import app, flags, logging
 
 from bertlib.estimator import step_config
 from bertlib.graph import lazy_tensorflow as tf
+from bertlib.runs import entries
 from bertlib.system import child_processes, quiet_tensorflow, replica_group, stopping, terminal
 from bertlib.system.child_processes import Outcome, stopped_by
 
@@ -218,9 +218,8 @@ def join_replicas():
 def _outcome_of_exit(end):
     error = end.__context__
     if isinstance(error, flags.UnrecognizedFlagError):
-        similar = (common_flags.longer_names(error.flagname)[:1]
-                   or difflib.get_close_matches(error.flagname, FLAGS, 1))
-        return Outcome("refused", 1, str(error), flags=[error.flagname], similar_flags=similar)
+        return Outcome("refused", 1, str(error), flags=[error.flagname],
+                       similar_flags=entries.similar_names(error.flagname, FLAGS)[:1])
     if isinstance(error, flags.Error):
         return Outcome("refused", 1, str(error))
     return Outcome("finished", end.code if isinstance(end.code, int) else int(bool(end.code)))

@@ -5,6 +5,7 @@
 
 from collections.abc import Callable
 import copy
+import difflib
 import functools
 import math
 import operator
@@ -30,6 +31,14 @@ CLASSES = (INPUT, TASK, WEIGHTS, SPEED, MACHINE)
 MAX_INT32 = 2**31 - 1
 # TensorFlow stores --seed as an int64.
 MAX_INT64 = 2**63 - 1
+# {name in other programs: flag}.
+_NAMES_ELSEWHERE = {
+    "lr": "learning_rate", "batch_size": "train_batch_size", "epoch": "num_train_epochs",
+    "epochs": "num_train_epochs", "per_device_train_batch_size": "train_batch_size",
+    "per_device_eval_batch_size": "eval_batch_size", "model": "init_checkpoint",
+    "model_name_or_path": "init_checkpoint", "max_length": "max_seq_length",
+    "warmup_ratio": "warmup_proportion", "fp16": "precision", "bf16": "precision",
+    "gradient_checkpointing": "recompute"}
 # Headings of the sections that only --helpfull lists, in their order.
 ADVANCED = tuple(f"Advanced: {topic}" for topic in (
     "text", "training", "memory and speed", "GPUs", "replicas", "TPUs"))
@@ -218,3 +227,13 @@ class Repeated(Texts):
     """A flag that may be given several times. Its value is a list of texts."""
 
     definition = flags.DEFINE_multi_string
+
+
+def similar_names(name, known):
+    """Returns the names in `known` that a wrong name of a flag may mean, a list. These are the flag that has
+    this name in other programs, and the flags whose names end with its words, such as train_batch_size for
+    batch_size. If there are none, it is the name with the most similar spelling."""
+    names = [_NAMES_ELSEWHERE.get(name), *sorted((flag for flag in known if flag.endswith(f"_{name}")),
+                                                 reverse=True)]
+    names = [flag for flag in dict.fromkeys(names) if flag in known]
+    return names or difflib.get_close_matches(name, known, 1)

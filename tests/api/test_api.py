@@ -145,8 +145,9 @@ def test_a_file_and_a_list_have_the_same_predictions(trained, tmp_path):
     by_list = api.predict(here / "model", texts)
     assert [row.pop("note") for row in by_file] == ["7"] * 5
     assert [list(row.values())[1:] for row in by_list] == [list(row.values())[1:] for row in by_file]
-    with pytest.raises(ValueError, match="data, row 2: the text is empty"):
-        api.predict(here / "model", [{"text": "a cat"}, {"text": ""}])
+    with pytest.raises(ValueError, match=r"(?s)row 2: the text is empty.*row 6: .*\nand 1 more$") as caught:
+        api.predict(here / "model", [{"text": "a cat"}, *[{"text": ""}] * 6])
+    assert str(caught.value).count("\n") == 5
     with pytest.raises(ValueError, match=r"row 1: there is no column 'text' \(`text` of the training\); the"):
         api.predict(here / "model", [{"body": "a cat"}])
     with pytest.raises(TypeError, match="has no columns. Leave `text` out"):
@@ -229,12 +230,24 @@ def test_flags_in_messages_are_written_as_arguments(message, text):
     (dict(train_file="a"), TypeError, "Pass the argument `data` instead"),
     (dict(do_train=False), TypeError, "does not take the setting 'do_train'"),
     (dict(num_epochs=1), TypeError, r"no setting 'num_epochs'\. Did you mean num_train_epochs\?"),
+    (dict(lr=1), TypeError, r"no setting 'lr'\. Did you mean learning_rate\?"),
+    (dict(batch_size=1), TypeError, r"no setting 'batch_size'\. Did you mean train_batch_size\?"),
     (dict(verbosity={}), TypeError, "verbosity={} is of the type dict"),
     (dict(zzz=1), TypeError, r"no setting 'zzz'\. See docs/reference/flags\.md\.")])
 def test_wrong_arguments_are_refused_before_anything_is_written(arguments, kind, message, tmp_path):
     with pytest.raises(kind, match=message):
         api.train(output_dir=tmp_path / "model", **{"data": [("a", "b")], **arguments})
     assert not (tmp_path / "model").exists()
+
+
+def test_other_data_need_another_directory(trained):
+    directory = trained[0] / "model"
+    before = sorted(directory.rglob("*"))
+    with pytest.raises(ValueError, match="model contains a training on other data"):
+        api.train(rows(5, 7), directory, dev_fraction=0.2)
+    with pytest.raises(TypeError, match="pass baseline=True"):
+        api.evaluate(directory, train_file="train.csv")
+    assert sorted(directory.rglob("*")) == before
 
 
 def test_an_output_directory_is_no_file(tmp_path):

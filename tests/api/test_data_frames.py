@@ -22,6 +22,10 @@ def test_a_table_of_predictions_has_the_index_of_the_data(tiny_model, tmp_path):
         assert table.index.equals(frame.index) and table.index.name == "id"
         assert table.iloc[:, 0].tolist() == frame["text"].tolist()
     assert api.predict(path, frame["text"].to_numpy()).index.tolist() == [0, 1, 2]
+    assert list(api.predict(path, pandas.Series([42, "a cat"], name="body")))[:2] == ["body", "prediction"]
+    with pytest.raises(ValueError, match=r"^data, row 2 \(index 10\): the text is empty.*\n"
+                                         r"data, row 3 \(index 20\): the text is missing"):
+        api.predict(path, pandas.Series(["a cat", " ", None], index=frame.index))
     for empty in (frame[:0], frame["text"][:0]):
         with pytest.raises(ValueError, match=r"data has no rows\. Pass at least one row"):
             api.predict(path, empty)
