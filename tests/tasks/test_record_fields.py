@@ -106,14 +106,15 @@ def test_a_record_has_the_bounds_of_the_flags(tmp_path):
     assert refused > 40
 
 
-def test_no_answer_is_decided_by_the_threshold_of_the_training(tiny_model, tmp_path):
+def test_a_model_answers_with_the_threshold_and_the_length_of_the_training(tiny_model, tmp_path):
     head = {"cls/squad/output_weights": (2, tiny.CONFIG["hidden_size"]), "cls/squad/output_bias": (2,)}
     for threshold in (1e6, -1e6):
         directory = model_directories.write(
             tmp_path / str(threshold), tiny_model, "questions", head, task="SQuAD 2.0", max_query_length=6,
-            doc_stride=4, null_score_diff_threshold=threshold)
-        with serving.load(str(directory)) as predictor:
-            assert bool(predictor("the cat", "the old cat sees a new dog")["answer"]) == (threshold > 0)
+            doc_stride=4, null_score_diff_threshold=threshold, max_answer_length=1)
+        with serving.load(str(directory)) as predictor:  # by default, the answers have several words
+            assert [len(predictor(question, "the old cat sees a new dog and the bird eats bread")["answer"].split())
+                    for question in ("cat", "dog", "the man")] == [int(threshold > 0)] * 3
     (directory / "eval_results.json").write_text('{"null_score_diff_threshold": "low"}')
     with pytest.raises(ValueError, match="null_score_diff_threshold is 'low', but must be a finite number"):
         serving.load(str(directory))
