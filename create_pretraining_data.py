@@ -380,8 +380,8 @@ def main(_):
     vocabulary = {"path": files.absolute(getattr(settings, flag)), "flag": flag}
     manifest = pretraining_stream.write_training_data(
         input_files, output_files, tokenizer, recipe, settings.num_workers, recorded, cluster, vocabulary)
-    logging.info("Wrote %s: %s", ", ".join(output_files),
-                 pretraining_stream.describe_statistics(manifest["statistics"]))
+    logging.info("Wrote %s: %s.", ", ".join(output_files), ", ".join(
+        f"{name} {count:,}" for name, count in manifest["statistics"].items()))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ from bertlib.tasks.pretraining.pretraining_head import (  # noqa: F401  public n
     gather_indexes,
     get_masked_lm_output,
     get_next_sentence_output,
-    head_shapes,
     input_fn_builder,
     metric_fn,
     model_fn_builder,

@@ -39,7 +39,6 @@ from bertlib.tasks.squad.squad_data import (  # noqa: F401  public names of this
 )
 from bertlib.tasks.squad.squad_head import (  # noqa: F401  public names of this script
     create_model,
-    head_shapes,
     input_fn_builder,
     model_fn_builder,
 )

@@ -106,7 +106,7 @@ def main():
         seconds.append((slow, fast))
         recorder.add(plain=slow, streamed=fast, instances=statistics["instances"],
                      tokens=statistics["tokens"])
-    print(pretraining_stream.describe_statistics(statistics))
+    print(statistics)
     slow, fast = (min(column) for column in zip(*seconds))
     ratios = [one / other for one, other in seconds]
     ratio = statistical.median(ratios)

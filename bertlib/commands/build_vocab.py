@@ -207,7 +207,7 @@ def open_model(settings):
     if not model_config.resolve_file(settings, dict.fromkeys(names, "bert_config_file"), [directory]):
         raise ValueError(f"--bert_config_file is required: {directory} contains no {' or '.join(names)}.")
     config = model_config.read_config(settings)
-    encoder, heads = modeling.variable_shapes(config), pretraining_head.head_shapes(config)
+    encoder, heads = modeling.variable_shapes(config), pretraining_head.PretrainingHead().shapes(config)
     starting_weights.check_fits(source, config, heads)
     return source, config, sorted(name for name in {**encoder, **heads} if name in source.shapes)
 

@@ -215,7 +215,7 @@ def test_a_tagging(tmp_path):
     assert overall == [["F1", 0.75]]
     assert re.search(r"F1 0\.750 \(95 % interval 0\.\d+ to 1\.000\)\.\s*"
                      r"2 sentences: 1 without an error \(50.0 %\)", page.text)
-    assert kinds[1:] == [["LOC", 0.5, 0.25, 0.125, 2, 1, 1, 1], ["PER", 0.5, 0.25, 0.125, 2, 2, 0, 0]]
+    assert kinds[1:] == [["LOC", 0.5, 0.25, 0.125, 2], ["PER", 0.5, 0.25, 0.125, 2]]
     assert confusions[1:] == [["label", "LOC", "PER", "(no entity)"], ["LOC", 1, 0, 1],
                               ["PER", 0, 2, 0], ["(no entity)", 1, 0, 0]]
     assert page.text.index("Sentences") < page.text.index("Sentences without an error, by length")

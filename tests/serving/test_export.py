@@ -35,9 +35,9 @@ MODELS = {
     "regression": ("regression", linear(1), None, {}),
     "tagging": ("tagging", linear(5), TAGS, {}),
     "tagging_crf": ("tagging", {**linear(5), "crf/transitions": (5, 5)}, TAGS, {"crf": True}),
-    "questions": ("questions", squad_head.head_shapes(CONFIG), None,
+    "questions": ("questions", squad_head.Span().shapes(CONFIG), None,
                   {"doc_stride": 8, "max_query_length": 8}),
-    "pre-training": ("pre-training", pretraining_head.head_shapes(CONFIG), None, {})}
+    "pre-training": ("pre-training", pretraining_head.PretrainingHead().shapes(CONFIG), None, {})}
 
 
 def written(directory, tiny_model, name):

@@ -181,9 +181,10 @@ def pretrained(tiny_model, tmp_path_factory):
     name = "bert/embeddings/word_embeddings"
     words = tiny_model.weights[name]
     weights = {**tiny_model.weights, name: np.concatenate([words, 9 * words[:64 - len(words)]])}
+    head = pretraining_head.PretrainingHead().shapes(modeling.BertConfig.from_dict(config))
     return write(tmp_path_factory.mktemp("serving") / "pretrained",
-                 types.SimpleNamespace(weights=weights, vocab=tiny_model.vocab), "pre-training",
-                 pretraining_head.head_shapes(modeling.BertConfig.from_dict(config)), config=config)
+                 types.SimpleNamespace(weights=weights, vocab=tiny_model.vocab), "pre-training", head,
+                 config=config)
 
 
 def test_masked_words_have_the_likeliest_words_of_the_vocabulary(pretrained):

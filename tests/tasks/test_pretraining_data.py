@@ -257,10 +257,7 @@ def test_what_is_drawn_has_the_distribution_of_the_published_instances(tmp_path)
     assert abs(len(ours) - len(theirs)) < 0.03 * len(theirs) and len(ours) > 4000
     error = np.sqrt(ours.var(0) / len(ours) + theirs.var(0) / len(theirs)) + 1e-12
     assert (abs(ours.mean(0) - theirs.mean(0)) < 4 * error).all(), (ours.mean(0), theirs.mean(0), error)
-    counts = manifest["statistics"]
-    shares = [counts[name] / counts["predictions"] for name in ("masked", "kept", "replaced")]
-    assert shares == pytest.approx([0.8, 0.1, 0.1], abs=4 * 0.4 / counts["predictions"]**0.5)
-    sums = ours.sum(axis=0)
+    counts, sums = manifest["statistics"], ours.sum(axis=0)
     assert [counts[name] for name in ("predictions", "tokens", "random_next")] == sums[[4, 1, 3]].tolist()
 
 
@@ -445,13 +442,10 @@ def test_bad_text(tmp_path, name, content, complaint):
     assert os.listdir(tmp_path) == [name]
 
 
-def test_one_document_makes_full_sentences(tmp_path, caplog):
-    caplog.set_level("WARNING", "absl")
+def test_one_document_makes_full_sentences(tmp_path):
     paths, _ = stream(tmp_path, corpus(1, 4, 5), Recipe(next_sentence=False, dupe_factor=1), files=3)
     instance, = read(paths, tokenizer_of(corpus(1, 4, 5)), has_pairs=False)
     assert len(instance.tokens) == 22
-    assert caplog.messages == ["2 of the 3 output files are empty, because the number of instances is only "
-                               "1. Name fewer output files."]
 
 
 def test_output_that_cannot_be_written(tmp_path):
@@ -497,7 +491,8 @@ def test_script(scripts, files):
     assert "corpus.txt:" not in done.err
     assert re.search("--max_predictions_per_seq=4 is too low for --masked_lm_prob=0.15.* To mask all of "
                      "them, pass --max_predictions_per_seq=5", done.err)
-    assert "420 documents, 720 sentences" in done.err and "random word" in done.err and "[CLS]" in done.err
+    for said in ("420 documents, 720 sentences", "instances 1,000,", "[CLS]"):
+        assert said in done.err
     written = contents([files / "a", files / "b"])
     assert all(written)
     again = scripts.run("create_pretraining_data.py", *flags, "--num_workers=2", cwd=files)

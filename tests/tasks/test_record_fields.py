@@ -112,8 +112,9 @@ def test_a_model_answers_with_the_threshold_and_the_length_of_the_training(tiny_
         directory = model_directories.write(
             tmp_path / str(threshold), tiny_model, "questions", head, task="SQuAD 2.0", max_query_length=6,
             doc_stride=4, null_score_diff_threshold=threshold, max_answer_length=1)
+        context = "the old cat sees a new dog and the bird eats bread"
         with serving.load(str(directory)) as predictor:  # by default, the answers have several words
-            assert [len(predictor(question, "the old cat sees a new dog and the bird eats bread")["answer"].split())
+            assert [len(predictor(question, context)["answer"].split())
                     for question in ("cat", "dog", "the man")] == [int(threshold > 0)] * 3
     (directory / "eval_results.json").write_text('{"null_score_diff_threshold": "low"}')
     with pytest.raises(ValueError, match="null_score_diff_threshold is 'low', but must be a finite number"):

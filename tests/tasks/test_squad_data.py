@@ -220,13 +220,13 @@ def test_answers_are_found_as_published(read, text, start, words):
 @pytest.mark.parametrize("text, start", [
     ("Oslo", 0), ("Oslo", 22), ("Oslo", 10**9), ("Anna", -3), ("twice.", 18), ("", 0), (" ", 4),
     ("Bergen", 9), ("twice.x", 16)])
-def test_answers_that_do_not_match_are_reported_and_counted(read, text, start, caplog):
+def test_answers_that_do_not_match_are_reported(read, text, start, caplog):
     good = qa_of("good", answers=[answer_of("Anna", 0)])
     caplog.set_level("WARNING", "absl")
     examples = read([good, qa_of("bad", answers=[answer_of(text, start)])])
     assert [example.qas_id for example in examples] == ["good"]
     assert "data[0].paragraphs[0].qas[1]: question bad is left out" in caplog.text
-    assert f"answer_start {start}" in caplog.text and "left out 1 of 2 questions" in caplog.text
+    assert f"answer_start {start}" in caplog.text
 
 
 def test_answers_that_none_match_are_an_error(read):
@@ -258,13 +258,11 @@ def test_impossible_questions(read):
         read(qas)
 
 
-def test_an_id_that_occurs_twice(read, caplog):
+def test_an_id_that_occurs_twice(read):
     qas = [qa_of("7", "one", answers=[answer_of("Anna", 0)]), qa_of(7, "two", answers=[answer_of("Anna", 0)])]
     with pytest.raises(ValueError, match=r"qas\[1\]: the id '7' was already used at .*qas\[0\]"):
         read(qas, False)
-    caplog.set_level("WARNING", "absl")
     assert [example.question_text for example in read(qas)] == ["one", "two"]
-    assert "the id 7 was already used" in caplog.text
 
 
 @pytest.mark.parametrize("content, complaint", [
@@ -272,9 +270,7 @@ def test_an_id_that_occurs_twice(read, caplog):
     ('{"data": []}\n{"data": []}', r"file:2:1: this is not JSON \(Extra data\)"),
     ('{"id": "1", "question": "q"}', "file:1: 'context' is missing; it should be a string"),
     ("[]", "one JSON object with \"data\""),
-    ('{"version": "1.1", "questions": []}', "file: the first JSON object has neither \"data\", as in SQuAD, "
-                                            "nor \"id\", .* "
-     "Its keys are 'version', 'questions'"),
+    ('{"version": "1.1", "questions": []}', "file: the file begins with '{\"version\": \"1.1\", .*\"data\""),
     (" \n", "the file is empty"),
     (b'{"data":\n "\xff"}', "file:2: byte 0xff at offset 11 is not UTF-8"),
     ({"data": {}}, "file: 'data' should be a list, not {}"),

@@ -137,7 +137,7 @@ def test_an_answer_comes_as_soon_as_its_windows_and_the_next_one_are_there():
     (lambda features, results: results.pop(), "unique_id 1000000169"),
     (lambda features, results: results[3].start_logits.__setitem__(5, math.nan),
      "unique_id 1000000003 are NaN"),
-    (lambda features, results: results[3].end_logits.__setitem__(5, math.nan), "end_logits"),
+    (lambda features, results: results[3].end_logits.__setitem__(5, math.nan), "1000000003 are NaN"),
     (lambda features, results: features.reverse(), "Sort the features"),
     (lambda features, results: setattr(features[-1], "example_index", 43), "below 43, the number"),
 ])
@@ -223,10 +223,9 @@ def test_score_of_an_answer(text, rights, version_2, score):
     assert squad_metrics.score_answers(gold, {"q": text}, version_2)["q"] == pytest.approx(score)
 
 
-def test_a_question_without_a_prediction_scores_0(caplog):
+def test_a_question_without_a_prediction_scores_0():
     gold = {"a": [("x", 0)], "b": [("x", 0)]}
     assert squad_metrics.evaluate(gold, {"a": "x"}) == {"exact_match": 50.0, "f1": 50.0}
-    assert "1 of 2 questions" in caplog.text and "such as b" in caplog.text
 
 
 def test_no_threshold_is_better_than_the_one_found(scored):

@@ -6,6 +6,7 @@ for each ending: sent1 as the first text, and sent2 together with the ending as 
 2019, section 4.4).
 """
 
+import functools
 import re
 
 from bertlib.data import example_encoding, features_cache, header_rows, labelled_rows, tfrecord_files
@@ -139,22 +140,15 @@ def make_sequences(sent1, sent2, endings, max_seq_length, tokenizer, length=None
     return sequences, max(sizes)
 
 
-class _Converter:
+def _convert(question, max_seq_length, tokenizer, fields):
     """Converts a `labelled_rows.Row` to a pair: the serialized `tf.train.Example`, and the number of tokens
-    of its longest sequence before truncation. Worker processes call this object."""
-
-    def __init__(self, max_seq_length, num_choices, tokenizer):
-        self._length, self._tokenizer = max_seq_length, tokenizer
-        self._fields = feature_fields(max_seq_length, num_choices)
-
-    def __call__(self, question):
-        sent1, sent2, *endings = question.texts
-        sequences, longest = make_sequences(sent1, sent2, endings, self._length, self._tokenizer,
-                                            self._length)
-        row = {"label_ids": int(question.label or 0)}
-        for name in example_encoding.SEQUENCES:
-            row[name] = [value for sequence in sequences for value in sequence[name]]
-        return example_encoding.encode_example(self._fields, row), longest
+    of its longest sequence before truncation. Worker processes call this function."""
+    sent1, sent2, *endings = question.texts
+    sequences, longest = make_sequences(sent1, sent2, endings, max_seq_length, tokenizer, max_seq_length)
+    row = {"label_ids": int(question.label or 0)}
+    for name in example_encoding.SEQUENCES:
+        row[name] = [value for sequence in sequences for value in sequence[name]]
+    return example_encoding.encode_example(fields, row), longest
 
 
 def write_features(file, max_seq_length, tokenizer, path, num_workers=1, cache=None):
@@ -177,7 +171,8 @@ def write_features(file, max_seq_length, tokenizer, path, num_workers=1, cache=N
         lengths = []
 
         def records():
-            convert_one = _Converter(max_seq_length, num_choices, tokenizer)
+            convert_one = functools.partial(_convert, max_seq_length=max_seq_length, tokenizer=tokenizer,
+                                            fields=feature_fields(max_seq_length, num_choices))
             results = workers.ordered_map(convert_one, file.rows, num_workers)
             for record, length in files.with_progress(results, len(file.rows), "Converting question"):
                 lengths.append(length)

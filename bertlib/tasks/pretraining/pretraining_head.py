@@ -29,7 +29,13 @@ class PretrainingHead(head.Head):
     batch_totals, padding_is_removable, uses_pooler = BATCH_TOTALS, True, True
 
     def shapes(self, bert_config):
-        return head_shapes(bert_config)
+        width = bert_config.hidden_size
+        return {"cls/predictions/transform/dense/kernel": (width, width),
+                "cls/predictions/transform/dense/bias": (width,),
+                "cls/predictions/transform/LayerNorm/beta": (width,),
+                "cls/predictions/transform/LayerNorm/gamma": (width,),
+                "cls/predictions/output_bias": (bert_config.vocab_size,),
+                "cls/seq_relationship/output_weights": (2, width), "cls/seq_relationship/output_bias": (2,)}
 
     def build(self, bert_config, encoder, features, mode, num_micro_batches):
         sequence, predictions, metrics = encoder.get_sequence_output(), {}, None
@@ -95,7 +101,8 @@ class MaskedWordsHead(head.Head):
         self._num_words, self._known_ids = num_words, known_ids
 
     def shapes(self, bert_config):
-        return {name: shape for name, shape in head_shapes(bert_config).items() if "/predictions/" in name}
+        shapes = PretrainingHead().shapes(bert_config)
+        return {name: shape for name, shape in shapes.items() if "/predictions/" in name}
 
     def build(self, bert_config, encoder, features, mode, num_micro_batches):
         positions = features["masked_lm_positions"]
@@ -232,17 +239,6 @@ def _pack_masked(sequence_tensor, positions, ids, weights):
     starts = tf.range(batch_size, dtype=tf.int32)[:, tf.newaxis] * length               # [B, 1]
     return (tf.reshape(sequence_tensor, [1, batch_size * length, width]),
             [tf.gather_nd(values, used)[tf.newaxis] for values in (positions + starts, ids, weights)])
-
-
-def head_shapes(bert_config):
-    """Returns the variables that the two heads add to the encoder: {name: shape}."""
-    width = bert_config.hidden_size
-    return {"cls/predictions/transform/dense/kernel": (width, width),
-            "cls/predictions/transform/dense/bias": (width,),
-            "cls/predictions/transform/LayerNorm/beta": (width,),
-            "cls/predictions/transform/LayerNorm/gamma": (width,),
-            "cls/predictions/output_bias": (bert_config.vocab_size,),
-            "cls/seq_relationship/output_weights": (2, width), "cls/seq_relationship/output_bias": (2,)}
 
 
 def metric_fn(masked_lm_example_loss, masked_lm_log_probs, masked_lm_ids, masked_lm_weights,

@@ -8,7 +8,7 @@ from absl import logging
 from bertlib.data import corpus, example_encoding, tfrecord_files, tfrecord_manifests
 from bertlib.runs import tokenizer_files, vocabularies
 from bertlib.runs.input_paths import sample_path
-from bertlib.system import files, locks, replica_group
+from bertlib.system import files, replica_group
 from bertlib.tasks.pretraining import pretraining_data, pretraining_stream
 import tokenization
 
@@ -80,25 +80,21 @@ def make_sample(settings):
     only replica 0 writes them.
 
     Raises:
-      ValueError: the directory contains records of the sample text that were written with other settings.
+      ValueError: the records cannot be written, for example because the directory contains records of the
+        sample text that were written with other settings.
     """
     sample, flag = sample_path("pretraining"), directory_flag(settings)
-    directory = getattr(settings, flag)
     tokenizer = tokenization.FullTokenizer(os.path.join(sample, "vocab.txt"))
-    if replica_group.is_first():
-        files.make_directories(directory)
-        with locks.lock_directory(directory):
-            for split, passes in (("train", 10), ("dev", 2)):
-                recipe = pretraining_data.Recipe(max_seq_length=settings.max_seq_length, dupe_factor=passes,
-                                                 max_predictions_per_seq=settings.max_predictions_per_seq)
-                try:
-                    pretraining_stream.write_training_data(
-                        [os.path.join(sample, f"{split}.txt")], [getattr(settings, FLAG_OF_SPLIT[split])],
-                        tokenizer, recipe)
-                except pretraining_stream.OtherRunError as error:
-                    raise ValueError(f"--{flag}={directory} contains records of the sample text "
-                                     f"with other settings: {error.changes}. Pass another "
-                                     f"--{flag}, or the earlier settings.") from error
+    for split, passes in (("train", 10), ("dev", 2)) if replica_group.is_first() else ():
+        recipe = pretraining_data.Recipe(max_seq_length=settings.max_seq_length, dupe_factor=passes,
+                                         max_predictions_per_seq=settings.max_predictions_per_seq)
+        try:
+            pretraining_stream.write_training_data(
+                [os.path.join(sample, f"{split}.txt")], [getattr(settings, FLAG_OF_SPLIT[split])], tokenizer,
+                recipe)
+        except ValueError as error:
+            raise ValueError(f"--{flag}={getattr(settings, flag)}: {error} If other records of the sample "
+                             f"text are in this directory, pass another --{flag}.") from error
     if group := replica_group.current():
         group.barrier()
 

@@ -145,11 +145,8 @@ class _BlockMaker:
         padded = np.zeros((2, *is_prediction.shape), int)
         padded[:, is_prediction] = positions, labels
 
-        outputs = ids[rows, positions]
-        masked = int(np.sum(outputs == self._mask))
-        kept = int(np.sum(outputs == labels))
         statistics.update(instances=len(batch), random_next=sum(is_random_next), tokens=int(totals.sum()),
-                          predictions=len(rows), masked=masked, kept=kept, replaced=len(rows) - masked - kept)
+                          predictions=len(rows))
         is_second = np.zeros_like(present)
         if recipe.next_sentence:
             is_second = present & (np.arange(recipe.max_seq_length) >= (lengths[::2] + 2)[:, None])
@@ -238,18 +235,6 @@ def _random_numbers(rng, count):
 # --- Writing ---------------------------------------------------------------------------------------------
 
 
-class OtherRunError(ValueError):
-    """The error for output files that belong to a run with other settings, another text or other files.
-
-    Attributes:
-      changes: text that describes the differences between the two runs.
-    """
-
-    def __init__(self, path, changes, advice):
-        super().__init__(f"{path} is the complete or unfinished output of another run: {changes}. {advice}")
-        self.changes = changes
-
-
 def write_training_data(input_files, output_files, tokenizer, recipe, num_workers=1, tokenizer_settings=None,
                         cluster=None, vocabulary=None):
     """Writes pre-training data from any amount of text. If a run with the same arguments was killed,
@@ -282,9 +267,8 @@ def write_training_data(input_files, output_files, tokenizer, recipe, num_worker
       the manifest: {"statistics": {name: count}, "documents": …}.
 
     Raises:
-      ValueError: there is no text; or there is only one document, but recipe.next_sentence is true.
-      OtherRunError: the manifest of an earlier run exists, and its settings or its input differ from those of
-        this run.
+      ValueError: there is no text; or there is only one document, but recipe.next_sentence is true; or the
+        manifest of an earlier run exists, and its settings or its input differ from those of this run.
       OSError: a file cannot be read or written. If another process is writing an output file, the error is a
         locks.InUseError.
     """
@@ -432,8 +416,8 @@ class _Output:
                          "Remove this file to write all output files again, or name other output files.")
 
     def _check_same(self, stored):
-        """Raises an `OtherRunError` if the settings, the output files or the input of this run differ from
-        those in the stored manifest."""
+        """Raises a ValueError if the settings, the output files or the input of this run differ from those in
+        the stored manifest."""
         settings = stored["settings"]
         changed = [f"{name} was {settings.get(name)!r} and is now {value!r}"
                    for name, value in self._manifest["settings"].items() if settings.get(name) != value]
@@ -446,9 +430,9 @@ class _Output:
             changed.append(f"the number of blocks was {stored['blocks']} and is now "
                            f"{self._manifest['blocks']}")
         if changed:
-            raise OtherRunError(self._paths[0], "; ".join(changed),
-                                f"Name other output files, or remove {self._manifest_path} to write these "
-                                "files again.")
+            raise ValueError(f"{self._paths[0]} is the complete or unfinished output of another run: "
+                             f"{'; '.join(changed)}. Name other output files, or remove "
+                             f"{self._manifest_path} to write these files again.")
 
     def append(self, records, statistics):
         """Adds the records of the next block."""
@@ -481,16 +465,10 @@ class _Output:
         files.write_json(self._manifest_path, self._manifest)
 
     def finish(self):
-        """Gives the output files their final names; returns the manifest. Warns about files without a
-        record."""
+        """Gives the output files their final names; returns the manifest."""
         for path, partial in zip(self._paths, self._partial):
             if files.exists(partial):
                 files.move(partial, files.resolve_links(path))
-        filled = sum(size > 0 for size in self._manifest["sizes"])
-        if filled < len(self._paths):
-            logging.warning("%d of the %d output files are empty, because the number of instances is only "
-                            "%d. Name fewer output files.", len(self._paths) - filled, len(self._paths),
-                            filled)
         return self._manifest
 
 
@@ -537,29 +515,3 @@ def _has_bytes(path, partial, size, complete):
     if files.exists(partial):
         return files.size(partial) >= size
     return complete and files.exists(path) and files.size(path) == size
-
-
-# --- Report ----------------------------------------------------------------------------------------------
-
-
-def describe_statistics(statistics):
-    """Returns the statistics of a manifest as text. For example, the text states how many of the tokens to
-    predict became [MASK], stayed unchanged, or became a random word. These shares can be compared with those
-    in the BERT paper."""
-    counts = collections.Counter(statistics)
-    instances, predictions = max(1, counts["instances"]), max(1, counts["predictions"])
-
-    def fraction(name, total):
-        return f"{counts[name]:,} ({100 * counts[name] / total:.1f} %)"
-
-    return "\n".join([
-        f"{counts['instances']:,} instances of {counts['documents']:,} documents, "
-        f"{counts['sentences']:,} sentences",
-        f"  random next sentence {fraction('random_next', instances)}",
-        f"  tokens               {counts['tokens']:,}, {counts['tokens'] / instances:.1f} per instance",
-        f"  to predict           {fraction('predictions', max(1, counts['tokens']))} of the tokens",
-        f"    [MASK]             {fraction('masked', predictions)}",
-        f"    unchanged          {fraction('kept', predictions)}",
-        f"    random word        {fraction('replaced', predictions)}",
-        f"  sentences longer than an instance: {counts['long_sentences']:,}",
-    ])

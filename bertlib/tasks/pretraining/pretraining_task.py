@@ -111,12 +111,10 @@ class Pretraining(task.Task):
         settings = self.settings
         self._vocabulary = pretraining_records.resolve_vocabulary(
             settings, list(dict.fromkeys(itertools.chain(*self.paths.values()))))
-        if settings.marker_tokens:  # the number of entries may grow
-            vocabularies.check_vocabulary(settings, self.config)
+        vocabularies.check_vocabulary(settings, self.config)  # the number of entries may grow
         for split, flag in pretraining_records.FLAG_OF_SPLIT.items():
             pretraining_records.check_records(settings, flag, self.paths[split], self.config,
                                               self.trims_padding(is_training=True))
-        vocabularies.check_vocabulary(settings, self.config)
 
     # --- The model
 

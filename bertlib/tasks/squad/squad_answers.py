@@ -25,7 +25,6 @@ https://arxiv.org/abs/1810.04805, section 4.3.
 """
 
 import collections
-import functools
 import itertools
 import json
 import math
@@ -43,9 +42,6 @@ RawResult = collections.namedtuple("RawResult", ["unique_id", "start_logits", "e
 
 # If no text was found for a question, its null odds are this number, which is above any threshold.
 NO_ANSWER_ODDS = 1000000.0
-
-# Size of a cache: the tokens of at most this number of words are kept in memory.
-_REMEMBERED_WORDS = 1 << 16
 
 
 class Answer(NamedTuple):
@@ -154,8 +150,6 @@ def select_answers(examples, features, results, search):
         of the examples.
     """
     tokenizer = search.basic_tokenizer or tokenization.BasicTokenizer(do_lower_case=search.do_lower_case)
-    # A word of the context is in many spans. With the cache, it is not tokenized again for each span.
-    tokenize_word = functools.lru_cache(maxsize=_REMEMBERED_WORDS)(tokenizer.tokenize)
     for example, windows in _by_example(examples, _with_logits(features, results, search.skips_padding)):
         prelim_predictions = _prelim_predictions(windows, search)
         null_prediction = None
@@ -165,7 +159,7 @@ def select_answers(examples, features, results, search):
         # Predictions with equal scores keep their order, because the sort is stable. The null answer was
         # appended last, so it comes after all other predictions with the same score.
         prelim_predictions.sort(key=lambda prediction: prediction.score, reverse=True)
-        nbest = _nbest(example, prelim_predictions, null_prediction, search, tokenize_word)
+        nbest = _nbest(example, prelim_predictions, null_prediction, search, tokenizer)
         if not search.version_2_with_negative:
             yield Prediction(example.qas_id, nbest, nbest[0])
             continue
@@ -194,22 +188,11 @@ def _with_logits(features, results, skips_padding):
             early[result.unique_id] = result
         result = early.pop(feature.unique_id)
         size = len(feature.tokens) if skips_padding else None
-        yield _Window(feature, _floats(result, "start_logits")[:size], _floats(result, "end_logits")[:size])
-
-
-def _floats(result, name):
-    """Returns the logits of a `RawResult` as a list of float. Python searches a list faster than a NumPy
-    array.
-
-    Args:
-      result: a `RawResult`.
-      name: "start_logits" or "end_logits".
-    """
-    logits = np.asarray(getattr(result, name), float)
-    if np.isnan(logits).any():
-        raise ValueError(f"The {name} of the window with unique_id {result.unique_id} are NaN: the model's "
-                         "weights are not usable. Start from an earlier checkpoint.")
-    return logits.tolist()
+        logits = np.array([result.start_logits, result.end_logits], float)
+        if np.isnan(logits).any():
+            raise ValueError(f"The logits of the window with unique_id {result.unique_id} are NaN: the "
+                             "model's weights are not usable. Start from an earlier checkpoint.")
+        yield _Window(feature, *logits[:, :size].tolist())  # Python searches a list faster than an array
 
 
 def _by_example(examples, windows):
@@ -260,7 +243,7 @@ def _null_prediction(windows):
                key=lambda prediction: prediction.score, default=_PrelimPrediction(None, 0, 0, 0.0, 0.0))
 
 
-def _nbest(example, prelim_predictions, null_prediction, search, tokenize_word):
+def _nbest(example, prelim_predictions, null_prediction, search, tokenizer):
     """Returns the n-best list, a list of `Answer`s with different texts, from best to worst.
 
     Args:
@@ -274,7 +257,7 @@ def _nbest(example, prelim_predictions, null_prediction, search, tokenize_word):
             break
         final_text, start, end = "", None, None
         if prediction.start_index > 0:  # not the null answer
-            final_text, start, end = _find_text(example, prediction, tokenize_word, search.verbose_logging)
+            final_text, start, end = _find_text(example, prediction, tokenizer, search.verbose_logging)
             # Several spans may have the same text. The text may be empty, because a SentencePiece token may
             # have no character.
             if final_text in seen_texts or not final_text:
@@ -312,7 +295,7 @@ def _compute_softmax(scores):
 # --- The text in the spelling of the context -------------------------------------------------------------
 
 
-def _find_text(example, prediction, tokenize_word, verbose_logging):
+def _find_text(example, prediction, tokenizer, verbose_logging):
     """Returns (text, start, end): the text of a `_PrelimPrediction`, and the range of its characters in the
     context.
 
@@ -325,7 +308,7 @@ def _find_text(example, prediction, tokenize_word, verbose_logging):
     token_spans = getattr(feature, "token_spans", None)
     if token_spans is None:  # the positions are unknown, so the text of the tokens is aligned with the words
         pred_text = " ".join(feature.tokens[start_index:end_index + 1]).replace(" ##", "").replace("##", "")
-        tok_text = " ".join(token for word in words for token in tokenize_word(word))
+        tok_text = " ".join(tokenizer.tokenize(orig_text))
         start, end = align(" ".join(pred_text.split()), orig_text, tok_text, verbose_logging)
     else:  # `token_spans` contains (start, end) of each token: the range of its characters within its word
         start = token_spans[start_index][0]

@@ -17,7 +17,6 @@ import dataclasses
 import functools
 import itertools
 import json
-import operator
 import re
 
 from absl import logging
@@ -149,11 +148,11 @@ def read_squad_examples(input_file, is_training, version_2_with_negative=False):
       ValueError: there is no usable question, or the file has one of these errors:
         - The file is not UTF-8 or not JSON. The message names the line.
         - A field is missing or has a wrong type.
-        - An id occurs twice. In training, this is only a warning.
+        - An id occurs twice, except in training.
         - In training, a question with is_impossible false has no answer, or more than one. The message names
           the question.
     """
-    examples, places, mismatches = [], {}, []
+    examples, places = [], {}
     context, doc_tokens, word_offsets = None, [], []
     for place, line, question_context, qa in _read_questions(input_file):
         if question_context != context:
@@ -165,20 +164,11 @@ def read_squad_examples(input_file, is_training, version_2_with_negative=False):
         if first is not place and not is_training:
             raise ValueError(f"{place}: the id {example.qas_id!r} was already used at {first}. Answers are "
                              "identified by the ids of their questions, so give each question a different id")
-        if first is not place:
-            logging.warning("%s: the id %s was already used at %s; the model is trained on both questions",
-                            place, example.qas_id, first)
-        if is_training and not _read_answer(example, qa, place, version_2_with_negative):
-            mismatches.append(example.qas_id)
-        else:
+        if not is_training or _read_answer(example, qa, place, version_2_with_negative):
             examples.append(example)
-    if mismatches:
-        logging.warning("%s: left out %d of %d questions, because their answers do not match their contexts; "
-                        "see the warnings above for their ids",
-                        input_file, len(mismatches), len(mismatches) + len(examples))
     if not examples:
-        raise ValueError(f"{input_file}: the file contains no question" if not mismatches else
-                         f"{input_file}: none of the {len(mismatches)} answers matches its context. "
+        raise ValueError(f"{input_file}: the file contains no question" if not places else
+                         f"{input_file}: none of the {len(places)} answers matches its context. "
                          "Check answer_start: it counts characters, not bytes, and the first character has "
                          "the number 0.")
     return examples
@@ -236,15 +226,13 @@ def _read_questions(path):
     if start == len(text):
         raise ValueError(f"{path}: the file is empty; it should contain questions")
     first, end = _parse(path, json.JSONDecoder().raw_decode, text, start)
-    if not isinstance(first, dict):
-        raise ValueError(f"{path}: the file should contain one JSON object with \"data\", as in SQuAD; or "
-                         "one JSON object with \"id\", \"question\" and \"context\" in each line")
+    keys = set(first) if isinstance(first, dict) else set()
     # A row of JSON Lines may also have a key "data".
-    is_squad = "data" in first and not {"question", "context"} <= set(first)
-    if not is_squad and not {"id", "question", "context"} & set(first):
-        raise ValueError(f"{path}: the first JSON object has neither \"data\", as in SQuAD, nor \"id\", "
-                         "\"question\" and \"context\", as in JSON Lines. Its keys are "
-                         f"{', '.join(map(repr, first)) or 'none':.80}")
+    is_squad = "data" in keys and not {"question", "context"} <= keys
+    if not is_squad and not {"id", "question", "context"} & keys:
+        raise ValueError(f"{path}: the file begins with {text[start:end]!r:.80}. It should contain one JSON "
+                         "object with \"data\", as in SQuAD; or one JSON object with \"id\", \"question\" "
+                         "and \"context\" in each line")
     if is_squad:
         if text[end:].strip():
             _parse(path, json.loads, text)  # raises an error, because text follows the object
@@ -529,11 +517,10 @@ def generate_features(examples, tokenizer, max_seq_length, doc_stride, max_query
     unique_ids = itertools.count(_FIRST_UNIQUE_ID)
     if type(tokenizer) not in tokenization.TOKENIZERS:
         num_workers = 1
-    total, (examples, inputs) = operator.length_hint(examples), itertools.tee(examples)
-    items = enumerate(inputs) if num_workers == 1 else list(enumerate(inputs))
-    with contextlib.closing(workers.ordered_map(featurizer, items, num_workers,
+    examples = list(examples)
+    with contextlib.closing(workers.ordered_map(featurizer, list(enumerate(examples)), num_workers,
                                                 _EXAMPLES_PER_CHUNK)) as results:
-        progress = files.with_progress(results, total, "Converting question") if report else results
+        progress = files.with_progress(results, len(examples), "Converting question") if report else results
         for i, (example, features) in enumerate(zip(examples, progress)):
             if report:
                 _report(i, example, features)

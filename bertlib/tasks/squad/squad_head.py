@@ -17,7 +17,7 @@ class Span(head.Head):
     """
 
     def shapes(self, bert_config):
-        return head_shapes(bert_config)
+        return {"cls/squad/output_weights": (2, bert_config.hidden_size), "cls/squad/output_bias": (2,)}
 
     def build(self, bert_config, encoder, features, mode, num_micro_batches):
         start_logits, end_logits = _span_logits(encoder.get_sequence_output())
@@ -26,11 +26,6 @@ class Span(head.Head):
             loss = (span_loss(start_logits, features["start_positions"])
                     + span_loss(end_logits, features["end_positions"])) / 2.0
         return head.HeadOutputs(loss, {"start_logits": start_logits, "end_logits": end_logits})
-
-
-def head_shapes(bert_config):
-    """Returns the variables that the head adds to the encoder: {name: shape}."""
-    return {"cls/squad/output_weights": (2, bert_config.hidden_size), "cls/squad/output_bias": (2,)}
 
 
 def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings,

@@ -11,7 +11,6 @@ import collections
 import re
 import string
 
-from absl import logging
 import numpy as np
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -36,10 +35,6 @@ def score_answers(gold, texts, version_2_with_negative):
       gold: {qas_id: list of (text, index in the context)}, the right answers.
       texts: {qas_id: text}.
     """
-    missing_ids = [qas_id for qas_id in gold if qas_id not in texts]
-    if missing_ids:
-        logging.warning("%d of %d questions have no prediction and score 0, such as %s.", len(missing_ids),
-                        len(gold), missing_ids[0])
     scores = dict.fromkeys(gold, (0.0, 0.0))
     for qas_id, answers in gold.items():
         if qas_id not in texts:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bertlib.data import tables, text_keys
+from bertlib.data import tables
 from bertlib.system import terminal
 from bertlib.tasks.tagging import tag_schemes
 
@@ -166,7 +166,7 @@ def split_words(line):
 
     Other white space of Unicode, such as the no-break space, is part of a word.
     """
-    return [word for word in re.split(r"[ \t\r\n]+", line) if word]
+    return re.findall(r"[^ \t\r\n]+", line)
 
 
 def _index(file, line, column, what):
@@ -238,22 +238,19 @@ def _sentences(file, rows, first, token, tag, bad_lines):
             words, tags, lines, is_usable = [], [], [], True
             continue
         is_usable = is_usable and number not in unreadable
-        fits = len(row) == file.width and (tag is None or tag_schemes.is_tag(row[tag]))
-        if not fits and not words and row[0].startswith("#"):
-            continue
+        fault = None
         if len(row) != file.width:
-            width = terminal.counted(len(row), "column")
-            bad_lines.add(tables.RowError(
-                number, f"the line has {width}, but line {first} has {file.width}; all lines with words must "
-                "have the same number of columns.", "wrong width", file.lines[number - 1]))
-            is_usable = False
-            continue
-        if not fits:
-            bad_lines.add(tables.RowError(
-                number, f"{row[tag]!r} is not a tag. A tag is O; or B-, I-, E- or S- with the type of an "
-                "entity, such as B-PER. If the tags are in another column, pass its number with "
-                "--tag_column.", "bad tag", file.lines[number - 1]))
-            is_usable = False
+            fault = (f"the line has {terminal.counted(len(row), 'column')}, but line {first} has "
+                     f"{file.width}; all lines with words must have the same number of columns.",
+                     "wrong width")
+        elif tag is not None and not tag_schemes.is_tag(row[tag]):
+            fault = (f"{row[tag]!r} is not a tag. A tag is O; or B-, I-, E- or S- with the type of an "
+                     "entity, such as B-PER. If the tags are in another column, pass its number with "
+                     "--tag_column.", "bad tag")
+        if fault:
+            if words or not row[0].startswith("#"):  # not a comment
+                bad_lines.add(tables.RowError(number, *fault, file.lines[number - 1]))
+                is_usable = False
             continue
         words.append(row[token])
         lines.append(number)
@@ -313,8 +310,8 @@ def count_types(sentences):
 
 
 def log_file(file, scheme, labels):
-    """Logs the numbers of sentences, words and entities in a file. Warns about entity types that look like
-    misspellings, and about tags that the model does not know."""
+    """Logs the numbers of sentences, words and entities in a file. Warns about tags that the model does not
+    know."""
     words = sum(len(sentence.words) for sentence in file.sentences)
     sizes = f"{terminal.counted(len(file.sentences), 'sentence')}, {terminal.counted(words, 'word')}"
     if not file.is_tagged:
@@ -323,10 +320,6 @@ def log_file(file, scheme, labels):
     counts = count_types(file.sentences)
     logging.info("%s: %s, %s: %s.", file.path, sizes, scheme,
                  ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "no entities")
-    for rare, frequent in text_keys.find_misspellings(counts).items():
-        logging.warning("%s: the entity type %r occurs %d times, and looks like a misspelling of %r, which "
-                        "occurs %d times. If it is a misspelling, correct it in the file. Otherwise ignore "
-                        "this warning.", file.path, rare, counts[rare], frequent, counts[frequent])
     unknown_tags = sorted(set(collect_labels(file.sentences)) - set(labels))
     if unknown_tags:
         logging.warning("%s has tags that the training data does not have. The model never predicts these "

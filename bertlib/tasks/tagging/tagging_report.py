@@ -85,21 +85,15 @@ def _type_sections(results, scores):
       results: list of `_Result`.
       scores: {type: {metric: value}}.
     """
-    counts = {status: collections.Counter() for status in _STATUSES}
     confusions = collections.Counter()
     for result in results:
-        for status, spans in result.spans.items():
-            counts[status].update(kind for _, _, kind in spans)
         right = {span[:2]: span[2] for status in ("found", "missed") for span in result.spans[status]}
         predictions = {span[:2]: span[2] for status in ("found", "false") for span in result.spans[status]}
         confusions.update((right.get(bounds, _NO_ENTITY), predictions.get(bounds, _NO_ENTITY))
                           for bounds in {*right, *predictions})
     labels = [*scores, _NO_ENTITY]
-    return [classification_report.labels_section("Types of entities", {
-        kind: {**metrics, **{status: counts[status][kind] for status in _STATUSES}}
-        for kind, metrics in scores.items()}, "type", paragraph(
-        "An entity is found if its words and its type are predicted exactly. A predicted entity that is not "
-        "in the data is false.")),
+    return [classification_report.labels_section("Types of entities", scores, "type", paragraph(
+        "A predicted entity is right if its words and its type are predicted exactly.")),
         classification_report.confusion_section(
             [[confusions[row, column] for column in labels] for row in labels], labels, "type", paragraph(
                 "Only entities of exactly the same words are compared. All others are confused with "
@@ -128,29 +122,23 @@ def _marked_words(result):
     return Html(text + note)
 
 
-class WordRows:
-    """The `PredictedRow`s of the words of a file. The object can be iterated any number of times.
+def word_rows(sentences, predictions):
+    """Returns the list of the `PredictedRow`s of the words of a file.
 
     The fields of a row are "sentence" and "word". "sentence" is the number of the sentence that contains the
     word; the first sentence has the number 1. The label and the prediction are tags in the scheme of the
     file. The tags of a sentence are in consecutive rows, so the scores of entities can be computed from the
     table.
+
+    Args:
+      sentences: list of `conll_files.Sentence`. The tags of a sentence may be None.
+      predictions: list with a `tagging_windows.Prediction` for each sentence.
     """
-
-    def __init__(self, sentences, predictions):
-        """Stores the data.
-
-        Args:
-          sentences: list of `conll_files.Sentence`. The tags of a sentence may be None.
-          predictions: list with a `tagging_windows.Prediction` for each sentence.
-        """
-        self._sentences, self._predictions = sentences, predictions
-
-    def __iter__(self):
-        pairs = zip(self._sentences, self._predictions, strict=True)
-        for number, (sentence, prediction) in enumerate(pairs, 1):
-            labels = sentence.tags or [None] * len(sentence.words)
-            words = zip(sentence.lines, sentence.words, labels, *prediction, strict=True)
-            for line, word, label, tag, probability in words:
-                yield PredictedRow(line, {"sentence": str(number), "word": word}, (word,), label, tag,
-                                   {"": probability}, None if label is None else label == tag)
+    rows = []
+    for number, (sentence, prediction) in enumerate(zip(sentences, predictions, strict=True), 1):
+        labels = sentence.tags or [None] * len(sentence.words)
+        for line, word, label, tag, probability in zip(sentence.lines, sentence.words, labels, *prediction,
+                                                       strict=True):
+            rows.append(PredictedRow(line, {"sentence": str(number), "word": word}, (word,), label, tag,
+                                     {"": probability}, None if label is None else label == tag))
+    return rows

@@ -1,7 +1,9 @@
 """Windows: parts of sentences that fit into one sequence of the model. Makes their features, and merges their
 predictions."""
 
+import bisect
 import contextlib
+import functools
 import itertools
 from typing import NamedTuple
 
@@ -38,66 +40,54 @@ def window_bounds(sizes, room):
       list of (index of the first word, index after the last word, index of the first tagged word, index after
       the last tagged word), one for each window.
     """
-    ends = [(0, _last_word_that_fits(sizes, 0, room))]
-    while ends[-1][1] < len(sizes):
-        start, end = ends[-1]
-        tokens = sum(sizes[start:end])
+    # The number of tokens before each word, and in the whole sentence.
+    totals, start, ends = [0, *itertools.accumulate(sizes)], 0, []
+    while True:
+        end = bisect.bisect_right(totals, totals[start] + room) - 1
+        ends.append((start, end))
+        if end == len(sizes):
+            break
         # The new window begins with the last words of the previous window. These words have at most
         # `room // 2` tokens. If the next word of the sentence would not fit, fewer words are repeated. So
         # each window has a word that is not in the previous window.
-        while tokens > room // 2 or tokens + sizes[end] > room:
-            tokens -= sizes[start]
-            start += 1
-        ends.append((start, _last_word_that_fits(sizes, start, room)))
+        start = bisect.bisect_left(totals, max(totals[end] - room // 2, totals[end + 1] - room))
     borders = [0, *[(start + end + 1) // 2 for (_, end), (start, _) in zip(ends, ends[1:])], len(sizes)]
     return [(*window, *tagged_range) for window, tagged_range in zip(ends, zip(borders, borders[1:]))]
 
 
-def _last_word_that_fits(sizes, start, room):
-    """Returns the end of the window that begins with the word `start`: the index after the last word that
-    fits into the window. A window has at most `room` tokens."""
-    end, tokens = start, 0
-    while end < len(sizes) and tokens + sizes[end] <= room:
-        tokens += sizes[end]
-        end += 1
-    return end
+def _windows_of_sentence(item, tokenizer, ids, room, label_all_pieces):
+    """Returns the list of a sentence's `Window`s. Worker processes call this function.
 
-
-class _Windows:
-    """Makes the windows of a sentence when it is called. A sentence is a pair: its words, and its tags in
-    IOB2 (None if it has no tags). Worker processes call the object."""
-
-    def __init__(self, tokenizer, labels, max_seq_length, label_all_pieces):
-        self._tokenizer, self._room, self._all = tokenizer, max_seq_length - 2, label_all_pieces
-        self._ids = {label: index for index, label in enumerate(labels)}
-
-    def __call__(self, item):
-        """Returns the list of the sentence's `Window`s."""
-        words, tags = item
-        # A word that consists of control characters has no pieces. It gets the piece [UNK], because it also
-        # needs a tag.
-        pieces = [list(self._tokenizer.tokenize(word))[:self._room] or ["[UNK]"] for word in words]
-        return [self._window(pieces, tags, *places) for places in window_bounds(list(map(len, pieces)),
-                                                                                self._room)]
-
-    def _window(self, pieces, tags, start, end, first, last):
-        tokens = ["[CLS]", *[piece for word in pieces[start:end] for piece in word], "[SEP]"]
-        tag_ids, tag_mask, word_mask = [0], [0], [0]
+    Args:
+      item: the words of the sentence, and its tags in IOB2 (None if it has no tags).
+      ids: {tag: its id}. The id of an unknown tag is 0.
+      room: largest number of tokens in a window, not including special tokens.
+      tokenizer, label_all_pieces: see `make_windows`.
+    """
+    words, tags = item
+    # A word that consists of control characters has no pieces. It gets the piece [UNK], because it also needs
+    # a tag.
+    pieces = [list(tokenizer.tokenize(word))[:room] or ["[UNK]"] for word in words]
+    windows = []
+    for start, end, first, last in window_bounds(list(map(len, pieces)), room):
+        tokens, tag_ids, tag_mask, word_mask = ["[CLS]"], [0], [0], [0]
         for place in range(start, end):
             more = len(pieces[place]) - 1
             is_tagged = int(first <= place < last)
-            tag_ids += self._tag_ids(tags[place], more) if tags and is_tagged else [0] * (more + 1)
-            tag_mask += [is_tagged, *[is_tagged if self._all else 0] * more]
+            tokens += pieces[place]
+            tag_ids += _tag_ids(ids, tags[place], more) if tags and is_tagged else [0] * (more + 1)
+            tag_mask += [is_tagged, *[is_tagged if label_all_pieces else 0] * more]
             word_mask += [is_tagged, *[0] * more]
-        return Window(list(self._tokenizer.convert_tokens_to_ids(tokens)), [*tag_ids, 0], [*tag_mask, 0],
-                      [*word_mask, 0])
+        windows.append(Window(list(tokenizer.convert_tokens_to_ids([*tokens, "[SEP]"])), [*tag_ids, 0],
+                              [*tag_mask, 0], [*word_mask, 0]))
+    return windows
 
-    def _tag_ids(self, tag, more):
-        """Returns the tag id of each piece of a word. The first piece has the tag `tag`. It is followed by
-        `more` other pieces, which have the I- tag of the same type: if `tag` is B-PER, they have I-PER. The
-        id of an unknown tag is 0."""
-        inside_tag = tag.replace("B-", "I-", 1)
-        return [self._ids.get(tag, 0), *[self._ids.get(inside_tag, self._ids.get(tag, 0))] * more]
+
+def _tag_ids(ids, tag, more):
+    """Returns the tag id of each piece of a word. The first piece has the tag `tag`. It is followed by `more`
+    other pieces, which have the I- tag of the same type: if `tag` is B-PER, they have I-PER."""
+    tag_id = ids.get(tag, 0)
+    return [tag_id, *[ids.get(tag.replace("B-", "I-", 1), tag_id)] * more]
 
 
 def make_windows(sentences, labels, tokenizer, max_seq_length, label_all_pieces=False, num_workers=1):
@@ -119,7 +109,9 @@ def make_windows(sentences, labels, tokenizer, max_seq_length, label_all_pieces=
     Returns:
       list with a list of `Window` for each sentence.
     """
-    make = _Windows(tokenizer, labels, max_seq_length, label_all_pieces)
+    make = functools.partial(
+        _windows_of_sentence, tokenizer=tokenizer, ids={label: index for index, label in enumerate(labels)},
+        room=max_seq_length - 2, label_all_pieces=label_all_pieces)
     items = [(sentence.words, sentence.tags and convert_scheme(sentence.tags)) for sentence in sentences]
     processes = num_workers if type(tokenizer) in tokenization.TOKENIZERS else 1
     with contextlib.closing(workers.ordered_map(make, items, processes)) as windows:
