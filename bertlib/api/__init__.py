@@ -22,7 +22,6 @@ import os
 from typing import Any
 
 from bertlib.api import data_files, tables_of_results
-from bertlib.api.data_files import Columns, DataFile
 from bertlib.api.tables_of_results import Result
 from bertlib.api.text_predictor import TextPredictor
 from bertlib.data.columns import parse_columns
@@ -168,7 +167,7 @@ def evaluate(output_dir: str | os.PathLike[str], data: Any = None, *, text: Any 
     files_by_flag, more = {}, {}
     train_file = record.get("files", {}).get("train_file")
     if train_file and settings.get("baseline") in (True, "true"):
-        files_by_flag["train_file"] = DataFile(_find_moved(directory, train_file), columns)
+        files_by_flag["train_file"] = data_files.DataFile(_find_moved(directory, train_file), columns)
     if data is not None:
         files_by_flag["dev_file"] = data_files.prepare(data, os.path.join(results, _FOLDER), "dev", columns,
                                                        _trained_columns(record))
@@ -178,7 +177,7 @@ def evaluate(output_dir: str | os.PathLike[str], data: Any = None, *, text: Any 
             settings = {"skip_bad_lines": False, **settings}
     elif record["task"] == _OWN_DATA:
         name, data = _development_file(record, directory)
-        files_by_flag[name] = DataFile(data, columns)
+        files_by_flag[name] = data_files.DataFile(data, columns)
     elif record["task"] != _TASK_MODULE:
         more["task_name"] = record["task"]
     earlier_record = OutputDirectory(results).record
@@ -329,7 +328,7 @@ def _run(flags, files_by_flag, verbose):
     Raises:
       TypeError: the value of a flag has the wrong type.
     """
-    columns = next(iter(files_by_flag.values())).columns if files_by_flag else Columns()
+    columns = next(iter(files_by_flag.values())).columns if files_by_flag else data_files.Columns()
     words = child_command.flags({**flags, **{name: file.path for name, file in files_by_flag.items()},
                                  "text_column": columns.text, "label_column": columns.label})
 
@@ -414,7 +413,7 @@ def _trained_columns(record):
         value = record["settings"].get(flag)
         return tuple(map(str, parse_columns(value))) if value else None
 
-    return Columns(names("text_column"), names("label_column"))
+    return data_files.Columns(names("text_column"), names("label_column"))
 
 
 def _development_file(record, directory):

@@ -17,7 +17,7 @@ from bertlib.estimator import step_config
 from bertlib.graph import lazy_tensorflow as tf
 from bertlib.runs import entries
 from bertlib.system import child_processes, quiet_tensorflow, replica_group, stopping, terminal
-from bertlib.system.child_processes import Outcome, stopped_by
+from bertlib.system.child_processes import Outcome
 
 FLAGS = flags.FLAGS
 
@@ -100,7 +100,7 @@ def run(main, resumable=False, description=None, takes_paths=False):
         _end(Outcome("refused", 1, f"a file that --flagfile names is not UTF-8 ({error}). Convert the file "
                      "to UTF-8.", flags=["flagfile"]))
     except KeyboardInterrupt:
-        _end(stopped_by(signal.SIGINT))
+        _end(child_processes.stopped_by(signal.SIGINT))
     except SystemExit as end:
         if not end.code:  # the text of --help may not be written yet
             try:
@@ -132,7 +132,7 @@ def _call(main, argv, resumable, takes_paths):
     if outcome is not None:  # this process has started replicas or evaluations, and they have ended
         _end(outcome)
     signals.handle_termination(
-        lambda: _report(stopped_by(signals.first(), _resume_advice(resumable))))
+        lambda: _report(child_processes.stopped_by(signals.first(), _resume_advice(resumable))))
     quiet_tensorflow.load_on_import(devices.set_up_gpus)
     with _interruption_wins(), join_replicas():
         main(argv)
@@ -260,13 +260,13 @@ def _outcome_of(error, resumable):
     see `Outcome`.
     """
     if isinstance(error, KeyboardInterrupt):
-        return stopped_by(signal.SIGINT, _resume_advice(resumable))
+        return child_processes.stopped_by(signal.SIGINT, _resume_advice(resumable))
     is_request = isinstance(error, stopping.Stopped)
     if is_request and str(error):
-        return stopped_by(signals.first(), f" {error}: run the same command again to continue.")
+        return child_processes.stopped_by(signals.first(), f" {error}: run the same command again to continue.")
     # A cluster also sends the signal to the worker processes, so their end is expected and is not an error.
     if is_request or isinstance(error, ChildProcessError) and stopping.request.is_set:
-        return stopped_by(signals.first(), _resume_advice(resumable))
+        return child_processes.stopped_by(signals.first(), _resume_advice(resumable))
     message, file, group = _known_message(error), getattr(error, "filename", None), replica_group.current()
     kind = getattr(error, "outcome", None) or (
         "failed" if message is None or _is_op_error(error) else replica_group.kind_of(error))
