@@ -263,7 +263,8 @@ def _outcome_of(error, resumable):
         return child_processes.stopped_by(signal.SIGINT, _resume_advice(resumable))
     is_request = isinstance(error, stopping.Stopped)
     if is_request and str(error):
-        return child_processes.stopped_by(signals.first(), f" {error}: run the same command again to continue.")
+        return child_processes.stopped_by(signals.first(),
+                                          f" {error}: run the same command again to continue.")
     # A cluster also sends the signal to the worker processes, so their end is expected and is not an error.
     if is_request or isinstance(error, ChildProcessError) and stopping.request.is_set:
         return child_processes.stopped_by(signals.first(), _resume_advice(resumable))
