@@ -25,25 +25,6 @@ FLAGS = flags.FLAGS
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
 
 
-def keep_freed_memory():
-    """Makes glibc keep freed memory in the process instead of returning it to the system.
-
-    A command calls this function when TensorFlow is imported: without TensorFlow, it needs little memory. The
-    next step needs the same memory again. Returning this memory to the system, and clearing it when it is
-    allocated again, takes time. This function does nothing outside of Linux with glibc, or if an environment
-    variable MALLOC_… is set.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None or any(name.startswith("MALLOC_") for name in os.environ):
-        return
-    for parameter, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, 2**31 - 1), (_M_TOP_PAD, 2**26)):
-        mallopt(parameter, value)
-    if replica_group.is_replica():
-        # Without this limit, each of the many threads that exchange gradients keeps freed memory in a
-        # separate arena.
-        mallopt(_M_ARENA_MAX, 1)
-
-
 def start(command):
     """Runs a module of `bertlib.commands`: defines the flags in its `ENTRIES`, and calls its `main`.
 
@@ -137,6 +118,25 @@ def _call(main, argv, resumable, takes_paths):
     with _interruption_wins(), join_replicas():
         main(argv)
         terminal.flush_output()
+
+
+def keep_freed_memory():
+    """Makes glibc keep freed memory in the process instead of returning it to the system.
+
+    A command calls this function when TensorFlow is imported: without TensorFlow, it needs little memory. The
+    next step needs the same memory again. Returning this memory to the system, and clearing it when it is
+    allocated again, takes time. This function does nothing outside of Linux with glibc, or if an environment
+    variable MALLOC_… is set.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None or any(name.startswith("MALLOC_") for name in os.environ):
+        return
+    for parameter, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, 2**31 - 1), (_M_TOP_PAD, 2**26)):
+        mallopt(parameter, value)
+    if replica_group.is_replica():
+        # Without this limit, each of the many threads that exchange gradients keeps freed memory in a
+        # separate arena.
+        mallopt(_M_ARENA_MAX, 1)
 
 
 # --- The role of this process ----------------------------------------------------------------------------

@@ -244,8 +244,8 @@ class Shard:
 
     Attributes:
       index, count: number of this replica from 0, and number of replicas.
-      is_used: whether the input yields only this part. It does not if other code than this module makes the
-        input.
+      is_used: whether the input yields only this part. False if the input_fn builds its own dataset, which
+        yields all batches.
     """
 
     index: int

@@ -117,11 +117,9 @@ class ResolvedStep:
       step_config: the `StepConfig`.
       messages: list of messages for the log. Each message is a pair: bool, whether the message is a warning;
         and str, its text.
-      may_not_fit: True if it is uncertain whether a micro-batch fits, because the simulation is not exact
-        enough. On a GPU, a test run of the step must then decide. The attribute is True if the number of
-        micro-batches was chosen by simulation. It is also True if two conditions are met: the predicted
-        memory is close to the usable memory or above it, and all micro-batches have the same number of
-        examples.
+      may_not_fit: whether a trial of the step must decide on a GPU, because the simulation is not exact
+        enough. True if the simulation chose the number of micro-batches, or if equal micro-batches need about
+        as much memory as there is, or more.
     """
 
     step_config: StepConfig

@@ -126,7 +126,8 @@ def section(heading, affects, entries):
       heading: str, heading of the section in `--help`. An entry with `advanced` gets that heading instead.
       affects: one of `CLASSES`: the kind of effect that the flags have on a training. None for flags of
         commands that do not train.
-      entries: iterable of `Flag`. A name of `CLASSES` among them is the class of the following flags.
+      entries: iterable of `Flag`. A class between two flags, such as `WEIGHTS`, is the class of all later
+        flags.
     """
     placed = []
     for entry in map(copy.copy, entries):

@@ -71,7 +71,7 @@ def compare(stored, now, step, last_step, do_train):
     if step is None:
         return Decision(do_train, record=now if do_train else None)
     has_steps_left = do_train and step < last_step
-    if stored is None:  # a directory of the original code; a training that is finished gets a record, too
+    if stored is None:  # google-research/bert wrote the directory; a training writes a record in any case
         return Decision(has_steps_left, record={**now, "from_step": step} if do_train else None)
     return _compare_with_record(stored, now, step, do_train, has_steps_left)
 

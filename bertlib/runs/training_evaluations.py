@@ -21,6 +21,9 @@ FILES = TABLE, PICTURE = "learning_curve.tsv", "learning_curve.svg"
 _SETTINGS = ("eval_each_checkpoint", *record_comparison.EVALUATIONS)
 
 
+# --- Flags -----------------------------------------------------------------------------------------------
+
+
 def is_requested(settings):
     """Returns whether the flags request evaluations during the training."""
     return bool(settings.eval_each_checkpoint or settings.eval_every_steps)
@@ -95,16 +98,18 @@ def describe_unknown_metric(flag, metric, names):
     return f"--{flag}={metric}: the evaluation has no such metric.{hint} {known}"
 
 
-def find_early_stop(settings):
-    """Returns the step at which early stopping has ended the training in --output_dir; None if early stopping
-    has not ended the training.
+# --- The table -------------------------------------------------------------------------------------------
 
-    Args:
-      settings: a `Settings` of a training with --early_stopping_evals.
-    """
-    rows, newest = restorable_rows(settings.output_directory)
-    best = best_weights.BestWeights(settings.output_directory, settings.keep_best)
-    return newest if is_early_stop(settings, best, rows) else None
+
+def read_rows(directory):
+    """Returns the rows of the table in a directory as a list of {metric: text}, sorted by step. The list is
+    empty if there is no table. Rows without a step are left out."""
+    path = os.path.join(directory, TABLE)
+    if not files.exists(path):
+        return []
+    rows = csv.DictReader(io.StringIO(files.read_text(path)), dialect="excel-tab")
+    return sorted(({name: text for name, text in row.items() if name and text} for row in rows
+                   if (row.get("global_step") or "").isdecimal()), key=lambda row: int(row["global_step"]))
 
 
 def restorable_rows(training):
@@ -125,6 +130,21 @@ def finite_values(rows, metric):
     return [(step, value) for step, value in values if math.isfinite(value)]
 
 
+def points(rows, shown, full_score=1.0):
+    """Returns the points of the curves in the picture, {name of a curve: list of (step, value / full_score)}.
+
+    Args:
+      rows: list of {metric: text}, sorted by step.
+      shown: {metric: name of its curve}.
+      full_score: the best possible value of the metrics, which the picture shows as 100 %.
+    """
+    return {name: [(step, value / full_score) for step, value in finite_values(rows, metric)]
+            for metric, name in shown.items()}
+
+
+# --- Early stopping --------------------------------------------------------------------------------------
+
+
 def is_early_stop(settings, best_so_far, rows):
     """Returns whether a training ends early: --early_stopping_evals or more evaluations follow the best one.
 
@@ -140,24 +160,13 @@ def is_early_stop(settings, best_so_far, rows):
     return best is not None and sum(step > best[0] for step, _ in values) >= settings.early_stopping_evals
 
 
-def read_rows(directory):
-    """Returns the rows of the table in a directory as a list of {metric: text}, sorted by step. The list is
-    empty if there is no table. Rows without a step are left out."""
-    path = os.path.join(directory, TABLE)
-    if not files.exists(path):
-        return []
-    rows = csv.DictReader(io.StringIO(files.read_text(path)), dialect="excel-tab")
-    return sorted(({name: text for name, text in row.items() if name and text} for row in rows
-                   if (row.get("global_step") or "").isdecimal()), key=lambda row: int(row["global_step"]))
-
-
-def points(rows, shown, full_score=1.0):
-    """Returns the points of the curves in the picture, {name of a curve: list of (step, value / full_score)}.
+def find_early_stop(settings):
+    """Returns the step at which early stopping has ended the training in --output_dir; None if early stopping
+    has not ended the training.
 
     Args:
-      rows: list of {metric: text}, sorted by step.
-      shown: {metric: name of its curve}.
-      full_score: the best possible value of the metrics, which the picture shows as 100 %.
+      settings: a `Settings` of a training with --early_stopping_evals.
     """
-    return {name: [(step, value / full_score) for step, value in finite_values(rows, metric)]
-            for metric, name in shown.items()}
+    rows, newest = restorable_rows(settings.output_directory)
+    best = best_weights.BestWeights(settings.output_directory, settings.keep_best)
+    return newest if is_early_stop(settings, best, rows) else None

@@ -40,6 +40,12 @@ def hash_vocabulary(path, flag="vocab_file", markers=()):
                          "file.") from None
 
 
+def markers(settings):
+    """Returns --marker_tokens as a list of str; [] without this flag, or if the command does not have it."""
+    value = settings.get("marker_tokens")
+    return value.split(",") if value else []
+
+
 # --- The vocabulary of the starting weights --------------------------------------------------------------
 
 
@@ -68,12 +74,6 @@ def check_against_start(settings, path, flag):
 
 
 # --- The tokenizer of a command -------------------------------------------------------------------------
-
-
-def markers(settings):
-    """Returns --marker_tokens as a list of str; [] without this flag, or if the command does not have it."""
-    value = settings.get("marker_tokens")
-    return value.split(",") if value else []
 
 
 def tokenizer_directories(settings, path):

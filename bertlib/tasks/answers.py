@@ -30,8 +30,8 @@ class Answers:
         `loaded_model.LoadedModel`.
       formats: the file formats other than SavedModel to which the model can be exported.
       exports_texts: whether a SavedModel can contain the steps from text to tokens; see `export_text`.
-      takes_words: whether an input may also be a list of words, and a file may be in CoNLL columns. These
-        answers are a `tagging_target.TaggedText`.
+      takes_words: whether an input may also be a list of words, and a file may be in CoNLL columns. The
+        class then has the methods `read_words`, `is_row` and `complete_tags` of `tagging_target.TaggedText`.
       has_label: whether the prediction is one of the labels of the training data.
       refuses_more: whether a line of plain text must not have more texts than `fields`. Otherwise, the last
         field contains the rest of the line.
@@ -132,8 +132,8 @@ class Answers:
         raise NotImplementedError
 
     def columns_of_answers(self):
-        """Returns the labels whose probabilities need a column in a CSV table, even if the first answer lacks
-        them."""
+        """Returns the labels whose probabilities need a column in a CSV table. Its header is written with the
+        first answer, which may lack some of them."""
         return ()
 
     @staticmethod
@@ -193,6 +193,9 @@ class Answers:
         return self.extra_inputs
 
 
+# --- Creating the answers of a model ---------------------------------------------------------------------
+
+
 def resolve_task(model, task=None):
     """Returns the task for which a model will be used, one of `registry.ANSWERS`.
 
@@ -216,6 +219,9 @@ def create(model, task=None):
     created = registry.find_answers(task)(model)
     created.task = task
     return created
+
+
+# --- The forms of an answer ------------------------------------------------------------------------------
 
 
 def with_prediction(answer):
@@ -252,6 +258,9 @@ def number(value):
         raise ValueError("the answer has a number that is not finite: the model's weights are damaged, or "
                          "the training of the model diverged.")
     return round(float(value), _DIGITS)
+
+
+# --- The texts of an input -------------------------------------------------------------------------------
 
 
 def text(name, value):

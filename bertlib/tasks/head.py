@@ -101,26 +101,7 @@ class Head:
         return predictions
 
 
-def repeat_names(names, like):
-    """Returns a string tensor [B, number of names], in which each row contains all names. The tensor has as
-    many rows as `like`, a tensor [B, …]."""
-    return tf.tile(tf.constant([names]), [tf.shape(like)[0], 1])
-
-
-def encoder_inputs(features):
-    """Returns the inputs of the encoder: input_ids, input_mask and segment_ids, int32 [B, F].
-
-    If an example consists of C sequences, its features are [B, C, F]. The encoder then reads B · C sequences:
-    first all sequences of the first example, then all sequences of the second example, and so on.
-
-    Args:
-      features: {name: tensor}.
-    """
-    inputs = [features[name] for name in example_encoding.ENCODER_INPUTS]
-    if inputs[0].shape.ndims == 2:
-        return inputs
-    batch_size, num_sequences, length = modeling.get_shape_list(inputs[0], expected_rank=3)
-    return [tf.reshape(tensor, [batch_size * num_sequences, length]) for tensor in inputs]
+# --- The model -------------------------------------------------------------------------------------------
 
 
 def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps,
@@ -172,6 +153,22 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
     return model_fn
 
 
+def encoder_inputs(features):
+    """Returns the inputs of the encoder: input_ids, input_mask and segment_ids, int32 [B, F].
+
+    If an example consists of C sequences, its features are [B, C, F]. The encoder then reads B · C sequences:
+    first all sequences of the first example, then all sequences of the second example, and so on.
+
+    Args:
+      features: {name: tensor}.
+    """
+    inputs = [features[name] for name in example_encoding.ENCODER_INPUTS]
+    if inputs[0].shape.ndims == 2:
+        return inputs
+    batch_size, num_sequences, length = modeling.get_shape_list(inputs[0], expected_rank=3)
+    return [tf.reshape(tensor, [batch_size * num_sequences, length]) for tensor in inputs]
+
+
 def published_encoder(bert_config, use_tpu, use_one_hot_embeddings):
     """Returns the argument `build_encoder` of `model_fn_builder` for the published builders.
 
@@ -185,6 +182,9 @@ def published_encoder(bert_config, use_tpu, use_one_hot_embeddings):
     """
     estimator.refuse_tpu(use_tpu)
     return functools.partial(modeling.BertModel, bert_config, use_one_hot_embeddings=use_one_hot_embeddings)
+
+
+# --- Parts of heads --------------------------------------------------------------------------------------
 
 
 def drop_out(output, is_training, encoder):
@@ -230,3 +230,9 @@ def linear(rows, size, prefix="", initializer_range=0.02):
                               initializer=modeling.create_initializer(initializer_range))
     bias = tf.get_variable(f"{prefix}output_bias", [size], initializer=tf.zeros_initializer())
     return tf.nn.bias_add(tf.matmul(rows, weights, transpose_b=True), bias)
+
+
+def repeat_names(names, like):
+    """Returns a string tensor [B, number of names], in which each row contains all names. The tensor has as
+    many rows as `like`, a tensor [B, …]."""
+    return tf.tile(tf.constant([names]), [tf.shape(like)[0], 1])

@@ -29,6 +29,9 @@ def part_of(split):
     return split.partition("_")[0]
 
 
+# --- The files -------------------------------------------------------------------------------------------
+
+
 def list_files(settings, flags=FILES):
     """Returns the files that some flags name, as {flag: list of paths}."""
     return {flag: [path] for flag in flags if (path := getattr(settings, flag))}
@@ -88,6 +91,41 @@ def find_split_file(directory, split, *groups):
                             f"--{split}_file.")
 
 
+# --- The examples ----------------------------------------------------------------------------------------
+
+
+def row_digest(row):
+    """Returns the digest of a row's texts and label, in hex."""
+    label = sorted(row.label) if isinstance(row.label, tuple) else repr(row.label)
+    return fingerprints.hash_values(row.text_a, row.text_b, label)
+
+
+def draw_examples(settings, split, examples, digest):
+    """Draws examples for --max_train_examples or --max_eval_examples, and logs their number. Returns the
+    drawn examples in the order that they have in `examples`.
+
+    The choice depends only on the content of the examples, not on their order. If you raise the number in the
+    flag, the result contains the same examples as before and further examples.
+
+    Args:
+      settings: a `Settings`.
+      split: name of the set, such as "train" or "dev_mismatched". A test set is returned unchanged.
+      examples: list.
+      digest: function that returns the digest of an example's content as a str.
+    """
+    first, _, further = split.partition("_")
+    flag, words = _LIMITS.get(first, (None, None))
+    number = getattr(settings, flag) if flag else None
+    if number is None or len(examples) <= number:
+        return examples
+    logging.info("Drawn: %s of %s %s%s (--%s=%d).", f"{number:,}", f"{len(examples):,}", words,
+                 f" {further}".rstrip(), flag, number)
+    return fingerprints.draw(examples, number, digest)
+
+
+# --- The record ------------------------------------------------------------------------------------------
+
+
 def data_fields(settings, count_dev_examples, train=None, dev=None):
     """Returns the fields of a `record_content.Description` for the data, as {name: value}.
 
@@ -131,36 +169,7 @@ def fingerprint_examples(examples):
     return {"examples": len(examples), "fingerprint": fingerprints.hash_texts(texts)}
 
 
-# --- Examples --------------------------------------------------------------------------------------------
-
-
-def row_digest(row):
-    """Returns the digest of a row's texts and label, in hex."""
-    label = sorted(row.label) if isinstance(row.label, tuple) else repr(row.label)
-    return fingerprints.hash_values(row.text_a, row.text_b, label)
-
-
-def draw_examples(settings, split, examples, digest):
-    """Draws examples for --max_train_examples or --max_eval_examples, and logs their number. Returns the
-    drawn examples in the order that they have in `examples`.
-
-    The choice depends only on the content of the examples, not on their order. If you raise the number in the
-    flag, the result contains the same examples as before and further examples.
-
-    Args:
-      settings: a `Settings`.
-      split: name of the set, such as "train" or "dev_mismatched". A test set is returned unchanged.
-      examples: list.
-      digest: function that returns the digest of an example's content as a str.
-    """
-    first, _, further = split.partition("_")
-    flag, words = _LIMITS.get(first, (None, None))
-    number = getattr(settings, flag) if flag else None
-    if number is None or len(examples) <= number:
-        return examples
-    logging.info("Drawn: %s of %s %s%s (--%s=%d).", f"{number:,}", f"{len(examples):,}", words,
-                 f" {further}".rstrip(), flag, number)
-    return fingerprints.draw(examples, number, digest)
+# --- The development set of a trained model --------------------------------------------------------------
 
 
 def read_dev_set(model):

@@ -189,7 +189,8 @@ def check_fits(checkpoint, config, head_shapes):
 
 
 def check_origin(task, checkpoint, shapes):
-    """Checks that the model of a task, and not a model with other weights, can have trained a checkpoint.
+    """Checks that a checkpoint comes from the model of a task: it has no weights that the model lacks, and
+    the optimizer has updated all weights that the head uses.
 
     If the checkpoint contains the state of an optimizer, variables without this state are ignored, such as
     accumulators of gradients. If the model has no variables "cls/…", those of the checkpoint are ignored,

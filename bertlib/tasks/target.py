@@ -4,8 +4,8 @@ from bertlib.runs import registry
 
 
 class Target:
-    """Base class of the targets. A target is always an object. That of `registry.find_target` knows no model;
-    that of a run, after `Task.read`, or of a trained model also knows the labels of its model.
+    """Base class of the targets. `registry.find_target` returns a target without labels. After `Task.read`,
+    the target of a run has the labels of its model, as has the target of a `TrainedModel`.
 
     Attributes:
       name: name of the target in run.json, one of `registry.TARGETS`.

@@ -122,34 +122,13 @@ class Task(abc.ABC):
         """Returns the head, a `bertlib.tasks.head.Head`."""
         return self.target.create_head()
 
-    def head_shapes(self):
-        """Returns {name: shape} of the variables that are added to the encoder of `config`."""
-        return self.create_head().shapes(self.config)
-
-    def num_examples(self):
-        """Returns the number of examples in an epoch of the training; 0 if the run does not train."""
-        return len(self.data.get("train", ()))
-
-    def num_train_steps(self):
-        """Returns the number of steps of the schedule."""
-        return count_steps(self.settings, self.num_examples(), f"training {self.noun}")
-
-    def last_step(self):
-        """Returns the step at which the training ends: --max_steps, or the last step of the schedule."""
-        return min(self.num_train_steps(), self.settings.max_steps or self.num_train_steps())
-
-    def make_data(self):
-        """Writes and reads data that the run makes itself, such as records of a sample. It is called after
-        all checks that do not need these data."""
-        return
-
-    def num_warmup_steps(self):
-        """Returns the number of steps in which the learning rate rises."""
-        return int(self.num_train_steps() * self.settings.warmup_proportion)
-
     def head_for_training(self):
         """Returns the head whose loss is trained."""
         return self.create_head()
+
+    def head_shapes(self):
+        """Returns {name: shape} of the variables that are added to the encoder of `config`."""
+        return self.create_head().shapes(self.config)
 
     def fields(self, seq_length, split="train"):
         """Returns the list of `example_encoding.Field`s of an example of a split."""
@@ -166,6 +145,27 @@ class Task(abc.ABC):
         if is_training:
             return self.trims_padding_in_training if flag is None else flag
         return self.trims_padding_in_evaluation and flag is not False
+
+    def num_examples(self):
+        """Returns the number of examples in an epoch of the training; 0 if the run does not train."""
+        return len(self.data.get("train", ()))
+
+    def num_train_steps(self):
+        """Returns the number of steps of the schedule."""
+        return count_steps(self.settings, self.num_examples(), f"training {self.noun}")
+
+    def last_step(self):
+        """Returns the step at which the training ends: --max_steps, or the last step of the schedule."""
+        return min(self.num_train_steps(), self.settings.max_steps or self.num_train_steps())
+
+    def num_warmup_steps(self):
+        """Returns the number of steps in which the learning rate rises."""
+        return int(self.num_train_steps() * self.settings.warmup_proportion)
+
+    def make_data(self):
+        """Writes and reads data that the run makes itself, such as records of a sample. It is called after
+        all checks that do not need these data."""
+        return
 
     @abc.abstractmethod
     def record_fields(self):

@@ -7,13 +7,6 @@ from bertlib.data import example_encoding
 from bertlib.system import terminal
 
 
-def make_sequences(first, second, tokenizer, length=None):
-    """Returns the input of the model for the tokens of segment 0 and of segment 1, two lists of str. For
-    `length` and the result, see `example_encoding.model_inputs`."""
-    ids = list(tokenizer.convert_tokens_to_ids(first + second))
-    return example_encoding.model_inputs(ids, len(second), length)
-
-
 def make_windows(text_a, text_b, max_seq_length, tokenizer, doc_stride=0):
     """Cuts a text, or a pair of texts, into windows.
 
@@ -66,24 +59,6 @@ def cut_into_windows(tokens_a, tokens_b, room, doc_stride):
     return [(window, b) if longer is tokens_a else (a, window) for window in windows]
 
 
-def describe_lengths(lengths, noun, max_seq_length, num_windows=None, advice="raise --max_seq_length"):
-    """Returns a message for the log: how many examples are too long, and how long the longest one is.
-
-    Args:
-      lengths: list of int, the number of tokens of each example with [CLS] and [SEP], before truncation.
-      noun: word in singular for an example, such as "question".
-      max_seq_length: the flag.
-      num_windows: number of windows of all examples; None if long examples were truncated.
-      advice: what the user can do if examples were truncated.
-    """
-    cut = sum(length > max_seq_length for length in lengths)
-    text = (f"{cut} of {terminal.counted(len(lengths), noun)} ({cut / max(1, len(lengths)):.1%}) are longer "
-            f"than --max_seq_length={max_seq_length}; the longest has {max(lengths, default=0)} tokens.")
-    if num_windows is not None:
-        return f"{text} With --doc_stride, all {noun}s together have {num_windows} windows."
-    return f"{text} These {noun}s were truncated. To use more of their text, {advice}." if cut else text
-
-
 def _truncate_seq_pair(tokens_a, tokens_b, max_length):
     """Truncates two lists of tokens in place, until their total length is at most `max_length`.
 
@@ -94,6 +69,13 @@ def _truncate_seq_pair(tokens_a, tokens_b, max_length):
     while len(tokens_a) + len(tokens_b) > max_length:
         longer = tokens_a if len(tokens_a) > len(tokens_b) else tokens_b
         longer.pop()
+
+
+def make_sequences(first, second, tokenizer, length=None):
+    """Returns the input of the model for the tokens of segment 0 and of segment 1, two lists of str. For
+    `length` and the result, see `example_encoding.model_inputs`."""
+    ids = list(tokenizer.convert_tokens_to_ids(first + second))
+    return example_encoding.model_inputs(ids, len(second), length)
 
 
 def pooled(rows, counts):
@@ -117,3 +99,21 @@ def pooled(rows, counts):
         sums = np.add.reduceat(values.astype(np.float64), starts)
         means[name] = (sums.T / counts).T.astype(values.dtype)
     return [{name: values[index] for name, values in means.items()} for index in range(len(counts))]
+
+
+def describe_lengths(lengths, noun, max_seq_length, num_windows=None, advice="raise --max_seq_length"):
+    """Returns a message for the log: how many examples are too long, and how long the longest one is.
+
+    Args:
+      lengths: list of int, the number of tokens of each example with [CLS] and [SEP], before truncation.
+      noun: word in singular for an example, such as "question".
+      max_seq_length: the flag.
+      num_windows: number of windows of all examples; None if long examples were truncated.
+      advice: what the user can do if examples were truncated.
+    """
+    cut = sum(length > max_seq_length for length in lengths)
+    text = (f"{cut} of {terminal.counted(len(lengths), noun)} ({cut / max(1, len(lengths)):.1%}) are longer "
+            f"than --max_seq_length={max_seq_length}; the longest has {max(lengths, default=0)} tokens.")
+    if num_windows is not None:
+        return f"{text} With --doc_stride, all {noun}s together have {num_windows} windows."
+    return f"{text} These {noun}s were truncated. To use more of their text, {advice}." if cut else text

@@ -117,27 +117,7 @@ def create_trainable(task, starting_checkpoint):
     return TrainableModel(task.config, task.head_for_training(), task.fields, build_model_fn)
 
 
-# --- Resolving -------------------------------------------------------------------------------------------
-
-
-def _requested_step(settings, trainable, trims_padding):
-    """Returns the `StepConfig` that the flags request, the argument `requested` of `step_config.resolve`. For
-    the arguments, see `resolve_step_config`."""
-    group = replica_group.current()
-    return dataclasses.replace(
-        StepConfig.from_flags(settings), num_replicas=group.count if group else 1, trim_padding=trims_padding,
-        remove_padding=trims_padding and trainable.head.padding_is_removable and not settings.use_xla,
-        compile_kernels=_compiles_kernels(settings, trainable.bert_config))
-
-
-def _compiles_kernels(settings, config):
-    """Returns whether the run compiles kernels for the CPU of this machine."""
-    if settings.use_xla and settings.compile_kernels:
-        raise ValueError("--use_xla=true and --compile_kernels=true replace the same ops of TensorFlow. Pass "
-                         "only one of the two flags.")
-    if settings.compile_kernels is not None or settings.use_xla:
-        return bool(settings.compile_kernels)
-    return kernel_choice.is_faster(config.hidden_size)
+# --- The step --------------------------------------------------------------------------------------------
 
 
 def resolve_step_config(settings, trainable, trims_padding):
@@ -180,6 +160,26 @@ def resolve_step_config(settings, trainable, trims_padding):
     return step_config
 
 
+def _requested_step(settings, trainable, trims_padding):
+    """Returns the `StepConfig` that the flags request, the argument `requested` of `step_config.resolve`. For
+    the arguments, see `resolve_step_config`."""
+    group = replica_group.current()
+    return dataclasses.replace(
+        StepConfig.from_flags(settings), num_replicas=group.count if group else 1, trim_padding=trims_padding,
+        remove_padding=trims_padding and trainable.head.padding_is_removable and not settings.use_xla,
+        compile_kernels=_compiles_kernels(settings, trainable.bert_config))
+
+
+def _compiles_kernels(settings, config):
+    """Returns whether the run compiles kernels for the CPU of this machine."""
+    if settings.use_xla and settings.compile_kernels:
+        raise ValueError("--use_xla=true and --compile_kernels=true replace the same ops of TensorFlow. Pass "
+                         "only one of the two flags.")
+    if settings.compile_kernels is not None or settings.use_xla:
+        return bool(settings.compile_kernels)
+    return kernel_choice.is_faster(config.hidden_size)
+
+
 def _measure_step(settings, trainable, step_config):
     """Runs a step of one micro-batch. If memory runs out, divides the batch into more and smaller
     micro-batches and tries again, until a step fits. Returns the `StepConfig` of the step that ran."""
@@ -197,24 +197,7 @@ def _measure_step(settings, trainable, step_config):
     return step_config
 
 
-def advise_on_memory(settings, trainable, step_config):
-    """Returns an error message for a run that is out of memory. The message says which flags to change."""
-    # With replicas, no step is simulated: the simulation takes minutes, and the other replicas would wait.
-    if replica_group.current():
-        fewer = flags_for_less_memory(step_config.tokens_per_micro_batch)
-        return f"out of memory. Pass {fewer}; plan_memory.py shows which batches fit."
-    logging.info("Out of memory. Simulating which batches would fit. For a large model, this takes minutes.")
-    changes = [{}]
-    changes += [{"recompute": mode}
-                for mode in RECOMPUTE[RECOMPUTE.index(step_config.recompute) + 1:]]
-    if step_config.optimizer != "adafactor":
-        changes.append({**changes[-1], "optimizer": "adafactor"})
-    if step_config.max_seq_length >= 32:
-        changes.append({"max_seq_length": step_config.max_seq_length // 2})
-    alternatives = {" ".join(f"--{name}={value}" for name, value in change.items())
-                    or "no change": dataclasses.replace(step_config, **change) for change in changes}
-    usable, source = memory_planner.usable_memory(settings.memory_limit_gb)
-    return f"out of memory ({source}).\n" + memory_planner.advice(alternatives, trainable.memory_need, usable)
+# --- Messages --------------------------------------------------------------------------------------------
 
 
 def log_training(task):
@@ -246,3 +229,23 @@ def log_training(task):
                      settings.max_steps, last_step, num_train_steps, num_train_steps)
     logging.info("The package tensorboard shows the curves of the training: tensorboard --logdir %s",
                  shlex.quote(settings.output_dir))
+
+
+def advise_on_memory(settings, trainable, step_config):
+    """Returns an error message for a run that is out of memory. The message says which flags to change."""
+    # With replicas, no step is simulated: the simulation takes minutes, and the other replicas would wait.
+    if replica_group.current():
+        fewer = flags_for_less_memory(step_config.tokens_per_micro_batch)
+        return f"out of memory. Pass {fewer}; plan_memory.py shows which batches fit."
+    logging.info("Out of memory. Simulating which batches would fit. For a large model, this takes minutes.")
+    changes = [{}]
+    changes += [{"recompute": mode}
+                for mode in RECOMPUTE[RECOMPUTE.index(step_config.recompute) + 1:]]
+    if step_config.optimizer != "adafactor":
+        changes.append({**changes[-1], "optimizer": "adafactor"})
+    if step_config.max_seq_length >= 32:
+        changes.append({"max_seq_length": step_config.max_seq_length // 2})
+    alternatives = {" ".join(f"--{name}={value}" for name, value in change.items())
+                    or "no change": dataclasses.replace(step_config, **change) for change in changes}
+    usable, source = memory_planner.usable_memory(settings.memory_limit_gb)
+    return f"out of memory ({source}).\n" + memory_planner.advice(alternatives, trainable.memory_need, usable)

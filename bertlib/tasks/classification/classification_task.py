@@ -220,7 +220,8 @@ class Classification(task.Task):
         return {f"eval_{name}": self.target.metric_names[name] for name in self.processor.metrics}
 
     def replaced_splits(self, split):
-        # An earlier run may have evaluated additional sets that this run does not have. Their results go.
+        # An earlier run may have evaluated additional sets that this run does not have. Their results are
+        # removed.
         return [*(other for other in self.result_splits
                   if other.startswith(f"{split}_") and other not in self.data), split]
 
