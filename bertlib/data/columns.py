@@ -396,12 +396,9 @@ class TextFile:
           ValueError: the columns do not exist, or cannot be determined with certainty. The message names the
             line.
         """
-        with tables.name_file_in_errors(self.path):
-            yield from self._rows()
-
-    def _rows(self):
         rows = _drop_last_blanks(self._table)
-        return self._lists(rows) if self._table.delimiter else self._objects(rows)
+        with tables.name_file_in_errors(self.path):
+            yield from self._lists(rows) if self._table.delimiter else self._objects(rows)
 
     def _objects(self, rows):
         """Yields the `TextRow`s of JSON Lines."""

@@ -396,7 +396,7 @@ def parse_json(text):
     """
     try:
         return json.loads(text, object_pairs_hook=_refuse_duplicate_keys, parse_constant=_refuse_constant,
-                          parse_float=_parse_finite_float, parse_int=_parse_short_int)
+                          parse_float=_parse_finite_float)
     except RecursionError as error:
         raise ValueError(str(error)) from error
 
@@ -437,13 +437,6 @@ def _refuse_duplicate_keys(pairs):
 
 def _refuse_constant(name):
     raise ValueError(f"{name} is not a JSON value; write null for a missing value")
-
-
-def _parse_short_int(text):
-    try:
-        return int(text)
-    except ValueError:  # Python's message contains advice for programmers
-        raise ValueError(f"the number {text:.40} has too many digits") from None
 
 
 def _parse_finite_float(text):

@@ -355,8 +355,10 @@ def answer(directory, inputs, task_answers):
             rows = [(*map(join_words, texts), "") for texts in inputs[start:start + _BATCH_SIZE]]
             arrays = session.run(outputs, {feed: [row[place].encode("utf-8", "replace") for row in rows]
                                            for place, feed in enumerate(feeds)})
-            results += [_to_answer({name: array[index] for name, array in arrays.items()}, task_answers)
-                        for index in range(len(rows))]
+            columns = {name: (np.char.decode(array.astype(bytes), "utf-8") if array.dtype == object else array
+                              ).tolist() for name, array in arrays.items()}
+            results += [_to_answer(dict(zip(columns, values)), task_answers)
+                        for values in zip(*columns.values())]
     return results
 
 
@@ -366,17 +368,14 @@ def join_words(text):
 
 
 def _to_answer(outputs, task_answers):
-    """Returns the answer in a row of the outputs, {name: array}. `task_answers` is the `Answers` of the
+    """Returns the answer in a row of the outputs, {name: value}. `task_answers` is the `Answers` of the
     model."""
-    result = {name: np.asarray(outputs[name]).tolist() for name in ("score", "vector") if name in outputs}
-    if "label" in outputs:
-        result["label"] = outputs["label"].decode()
+    result = {name: outputs[name] for name in ("score", "vector", "label") if name in outputs}
     if "tags" in outputs:
-        result["tags"] = task_answers.complete_tags([tag.decode() or "O" for tag in outputs["tags"]])
+        result["tags"] = task_answers.complete_tags([tag or "O" for tag in outputs["tags"]])
     if "probabilities" in outputs:
-        labels = [label.decode() for label in outputs["labels"]]
-        result["probabilities"] = dict(zip(labels, outputs["probabilities"].tolist()))
-        if "predicted" in outputs:
-            result["labels"] = [label for label, is_predicted in zip(labels, outputs["predicted"])
-                                if is_predicted]
+        result["probabilities"] = dict(zip(outputs["labels"], outputs["probabilities"]))
+    if "predicted" in outputs:
+        result["labels"] = [label for label, is_predicted in zip(outputs["labels"], outputs["predicted"])
+                            if is_predicted]
     return result
