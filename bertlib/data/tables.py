@@ -71,14 +71,12 @@ def name_file_in_errors(path):
     the file.
 
     Raises:
-      ValueError: the block raised a `RowError`. The attribute `filename` of the error is the path.
+      ValueError: the block raised a `RowError`.
     """
     try:
         yield
     except RowError as error:
-        value_error = ValueError(f"{path}:{error.line}: {error.problem}")
-        value_error.filename = path
-        raise value_error from None
+        raise ValueError(f"{path}:{error.line}: {error.problem}") from None
 
 
 MAX_SCORE = 3.4e38  # slightly below the largest float32, because scores are stored as float32

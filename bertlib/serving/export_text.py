@@ -50,11 +50,9 @@ def import_tensorflow_text():
         # The import is here and not at the top, because only this function needs the module, and because the
         # import takes a second.
         import tensorflow_text
-    except ImportError as error:
+    except (ImportError, tf.errors.OpError) as error:
         raise ImportError(f"An export of text needs the package {PACKAGE}, which cannot be imported "
                           f"({error}). {to_do}") from error
-    except tf.errors.OpError as error:
-        raise ImportError(f"The package {PACKAGE} cannot be loaded: {error.message}. {to_do}") from error
     return tensorflow_text
 
 
@@ -232,10 +230,9 @@ def _text_signatures(task_answers, number):
     pairs = _encoder_inputs(model, tokens(two["text_a"]), tokens(two["text_b"]))
     single = _encoder_inputs(model, tokens(one["text_a"]))
     return {
-        export_model.DEFAULT_SIGNATURE: export_model.Signature(
-            two, export_model.build_outputs(task_answers, pairs), _requests(model, two, number)),
-        "text_a": export_model.Signature(
-            one, export_model.build_outputs(task_answers, single), _requests(model, one, number))}
+        export_model.DEFAULT_SIGNATURE: _signature(
+            model, two, export_model.build_outputs(task_answers, pairs), number),
+        "text_a": _signature(model, one, export_model.build_outputs(task_answers, single), number)}
 
 
 def _word_signatures(task_answers, number):
@@ -251,12 +248,12 @@ def _word_signatures(task_answers, number):
     text_words = tf.strings.split(text["text"], result_type="RaggedTensor")
     word_lists = tf.RaggedTensor.from_tensor(words["words"], padding="")
     return {
-        export_model.DEFAULT_SIGNATURE: export_model.Signature(
-            text, {"words": text_words.to_tensor(), **_tags(task_answers, tokens, text_words)},
-            _requests(model, text, number)),
-        "words": export_model.Signature(
-            words, _tags(task_answers, tokens, word_lists, tf.shape(words["words"])[1]),
-            _requests(model, words, number, str.split))}
+        export_model.DEFAULT_SIGNATURE: _signature(
+            model, text, {"words": text_words.to_tensor(), **_tags(task_answers, tokens, text_words)},
+            number),
+        "words": _signature(
+            model, words, _tags(task_answers, tokens, word_lists, tf.shape(words["words"])[1]), number,
+            str.split)}
 
 
 def _tags(task_answers, tokens, words, width=None):
@@ -296,11 +293,12 @@ def _tags(task_answers, tokens, words, width=None):
     return {"tags": word_tags}
 
 
-def _requests(model, names, number, convert=str):
-    """Returns the `number` warm-up requests of a signature whose inputs are texts of growing length. The last
-    text has about `max_seq_length` tokens. `convert` converts a text to an input."""
+def _signature(model, inputs, outputs, number, convert=str):
+    """Returns a `export_model.Signature` with `number` warm-up requests. Their inputs are texts of growing
+    length. The last text has about `max_seq_length` tokens. `convert` converts a text to an input."""
     sizes = [max(1, model.max_seq_length * index // number - 3) for index in range(1, number + 1)]
-    return [{name: [convert(" ".join(["a"] * size))] for name in names} for size in sizes]
+    return export_model.Signature(inputs, outputs, [
+        {name: [convert(" ".join(["a"] * size))] for name in inputs} for size in sizes])
 
 
 def export(model, directory, task=None, warmup_requests=1):

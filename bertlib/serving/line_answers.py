@@ -106,7 +106,13 @@ def answer_chunk(predictor, chunk, table, skip_bad_lines):
     """
     items, stop = [], None
     for item in chunk:
-        item, windows = _prepare(predictor, item, table)
+        windows = None
+        if item.problem is None:
+            try:
+                windows = predictor.prepare(*item.values)
+                item = item._replace(problem=table.find_problem(item))
+            except ValueError as error:
+                item = item._replace(problem=str(error))
         if item.problem is not None and not skip_bad_lines:
             stop = item
             break
@@ -115,19 +121,6 @@ def answer_chunk(predictor, chunk, table, skip_bad_lines):
     texts = [table.format(item, next(results) if item.problem is None else
                           {"error": f"line {item.line}: {item.problem}"}) for item, _ in items]
     return texts, [item for item, _ in items if item.problem is not None], stop
-
-
-def _prepare(predictor, item, table):
-    """Tokenizes an input. Returns the `prediction_inputs.Input`, with the problem if it cannot be used, and
-    the result of `predictor.prepare`."""
-    windows, problem = None, item.problem
-    if problem is None:
-        try:
-            windows = predictor.prepare(*item.values)
-            problem = table.find_problem(item)
-        except ValueError as error:
-            problem = str(error)
-    return item._replace(problem=problem), windows
 
 
 def find_output_format(settings):

@@ -70,9 +70,7 @@ class InputReader:
         if unknown_flags:
             raise TypeError(f"The flag {unknown_flags[0]!r} is unknown. The flags for the columns are "
                             f"{columns.join_names(COLUMN_FLAGS)}.")
-        fields, required = answers.fields, answers.required
-        self._fields, self._required, self._labels = list(fields), required, model.labels
-        self._answers = answers
+        self._fields, self._labels, self._answers = answers.fields, model.labels, answers
         self._has_text_column = has_text_column = flags.get("text_column") is not None
         # If --text_column was passed, the columns of this file differ from the columns of the training file.
         # So this file may also lack the labels or the header row.
@@ -88,10 +86,11 @@ class InputReader:
         self._token_column, self._tag_column = setting("token_column", 1), setting("tag_column", -1)
         arguments = columns.column_arguments(
             setting, lambda flag: flag not in flags and model.has_named_columns)
-        if has_text_column and not required <= (number := len(arguments["text"])) <= len(fields):
+        if has_text_column and not (
+                answers.required <= (number := len(arguments["text"])) <= len(answers.fields)):
             raise ValueError(f"--text_column={flags['text_column']} names {number} "
                              f"column{'s' * (number != 1)}, but the texts of the model are "
-                             f"{columns.join_names(fields)}. Name one column for each text.")
+                             f"{columns.join_names(self._fields)}. Name one column for each text.")
         columns.check_header_flag(arguments["header"], arguments["text"], "--text_column")
         self._reader = columns.TextReader(
             **arguments, takes_lists=answers.takes_words,
@@ -170,7 +169,7 @@ class InputReader:
         values = text.split(PAIR, len(self._fields) - 1) if len(self._fields) > 1 else [text]
         fields = dict(zip(self._fields, values))
         problem = None
-        if len(values) < self._required:
+        if len(values) < self._answers.required:
             count = "one text" if len(values) == 1 else f"{len(values)} texts"
             problem = (f"the line has only {count}, but the model takes "
                        f"{columns.join_names(self._fields)}, with{PAIR}between them.")

@@ -13,22 +13,26 @@ from bertlib import api
 pandas = pytest.importorskip("pandas")
 
 
-def test_a_table_of_predictions_has_the_index_of_the_data(tiny_model, tmp_path):
-    path = write_classifier(tmp_path / "model", tiny_model, task="own data", text_column="text")
-    frame = pandas.DataFrame({"text": ["a cat", "a dog", "the man"], "note": ["x", "y", "z"]},
-                             index=pandas.Index([30, 10, 20], name="id"))
-    for data in (frame, frame["text"]):
-        table = api.predict(path, data)
+def test_a_table_of_predictions_has_the_index_and_the_names_of_the_data(classifier_dir):
+    frame = pandas.DataFrame({"text_a": ["a cat", "a dog"], 7: [1.5, 2.5], "label": "x", "prediction": "y"},
+                             index=pandas.Index([30, 10], name="id"))
+    for data in (frame, frame["text_a"]):
+        table = api.predict(classifier_dir, data)
         assert table.index.equals(frame.index) and table.index.name == "id"
-        assert table.iloc[:, 0].tolist() == frame["text"].tolist()
-    assert api.predict(path, frame["text"].to_numpy()).index.tolist() == [0, 1, 2]
-    assert list(api.predict(path, pandas.Series([42, "a cat"], name="body")))[:2] == ["body", "prediction"]
-    with pytest.raises(ValueError, match=r"^data, row 2 \(index 10\): the text is empty.*\n"
-                                         r"data, row 3 \(index 20\): the text is missing"):
-        api.predict(path, pandas.Series(["a cat", " ", None], index=frame.index))
-    for empty in (frame[:0], frame["text"][:0]):
+        assert table.iloc[:, 0].tolist() == frame["text_a"].tolist()
+    table = api.predict(classifier_dir, frame)
+    assert list(table) == ["text_a", 7, "label", "input_prediction", "prediction", "probability_no",
+                           "probability_yes"]
+    assert table[7].equals(frame[7]) and table["input_prediction"].tolist() == ["y", "y"]
+    assert api.predict(classifier_dir, frame["text_a"].to_numpy()).index.tolist() == [0, 1]
+    series = pandas.Series([42, "a cat"], name="body")
+    assert list(api.predict(classifier_dir, series))[:2] == ["body", "prediction"]
+    with pytest.raises(ValueError, match=r"^data, row 1 \(index 30\): the text is empty.*\n"
+                                         r"data, row 2 \(index 10\): the text is missing"):
+        api.predict(classifier_dir, pandas.Series([" ", None], index=frame.index))
+    for empty in (frame[:0], frame["text_a"][:0]):
         with pytest.raises(ValueError, match=r"data has no rows\. Pass at least one row"):
-            api.predict(path, empty)
+            api.predict(classifier_dir, empty)
 
 
 @pytest.mark.slow(reason="commands on further kinds of data")
@@ -83,14 +87,6 @@ def test_predictions_have_the_type_of_the_labels(labels, trained, expected, tiny
     assert answer["label"] == answer["prediction"] == max(answer["probabilities"],
                                                           key=answer["probabilities"].get)
     assert "vector" in api.predict(path, frame, task="vectors")
-
-
-def test_a_table_keeps_the_names_of_columns(classifier_dir):
-    frame = pandas.DataFrame({7: [1.5], "text_a": ["a cat"], "label": ["x"], "prediction": ["y"]}, ["z"])
-    table = api.predict(classifier_dir, frame)
-    assert list(table) == [7, "text_a", "label", "input_prediction", "prediction", "probability_no",
-                           "probability_yes"]
-    assert table.loc["z", 7] == 1.5 and table.loc["z", "input_prediction"] == "y"
 
 
 @pytest.mark.slow(reason="a command that trains")

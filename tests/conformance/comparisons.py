@@ -3,6 +3,7 @@
 import csv
 import itertools
 import json
+import os
 import re
 import zipfile
 
@@ -137,16 +138,9 @@ def _compare_lines(*lines):
         yield f"{len(lines[0])} and {len(lines[1])} lines"
     for number, (first, second) in enumerate(zip(*lines), 1):
         if first != second:
-            yield f"line {number}: {_around(first, second)}"
+            start = max(0, len(os.path.commonprefix([first, second])) - _SHOWN // 4)
+            yield f"line {number}: {first[start:start + _SHOWN]!r} and {second[start:start + _SHOWN]!r}"
             return
-
-
-def _around(first, second):
-    """Returns the parts of two lines that begin shortly before the first difference."""
-    place = next((index for index, pair in enumerate(zip(first, second)) if pair[0] != pair[1]),
-                 min(len(first), len(second)))
-    start = max(0, place - _SHOWN // 4)
-    return f"{first[start:start + _SHOWN]!r} and {second[start:start + _SHOWN]!r}"
 
 
 def ignore(old, new):

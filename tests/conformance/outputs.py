@@ -49,10 +49,10 @@ def table(path, dialect="excel"):
         return list(csv.DictReader(file, dialect=dialect))
 
 
-def contents(directory, without=()):
-    """Returns {path: content} of all files in a directory, without files with these endings."""
+def contents(directory):
+    """Returns {path: content} of all files in a directory."""
     return {str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*"))
-            if path.is_file() and not path.name.endswith(tuple(without))}
+            if path.is_file()}
 
 
 def results(output):

@@ -38,6 +38,17 @@ def _history(workspace):
             for line in history(workspace.output)]
 
 
+def add_bad_line(row, workspace):
+    """Adds a line that cannot be used to the training file, in a sentence of its own. Returns its number."""
+    path = workspace.directory / row.train_file
+    bad = {".conll": b"word NO-TAG\n\n", ".jsonl": b'{"text": 7, "tokens": 7}\n'}.get(
+        path.suffix, b"only one field\n")
+    place = 0 if path.suffix == ".conll" else 1
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:place], bad, *lines[place:]]))
+    return place + 1
+
+
 def write_inputs(row, workspace):
     """Returns the path of the development data as inputs of predict.py. Writes the file where this is needed.
     """

@@ -10,7 +10,7 @@ from outputs import contents, different_tensors, history, losses, record, result
 import promises
 import pytest
 from rows import ROWS, SIZES, STEPS
-from runs import EACH_CHECKPOINT, assert_predicts_as_evaluated, interrupt
+from runs import EACH_CHECKPOINT, add_bad_line, assert_predicts_as_evaluated, interrupt
 import tensorflow.compat.v1 as tf
 
 ODD = "a [1], (\\ b*? ü 文"
@@ -277,18 +277,11 @@ def test_missing_column(row, untrained):
     "pairs": "the files of GLUE tasks are read whole", "task of a user": "it leaves out no line"})
 def test_skipped_line(row, trained, untrained):
     """--skip_bad_lines leaves out a bad line and lists it."""
-    path = untrained.directory / row.train_file
-    if row.task == "tagging":
-        bad = b"word NO-TAG\n\n" if path.suffix == ".conll" else b'{"tokens": 7}\n'
-    else:
-        bad = b'{"text": 7}\n' if path.suffix == ".jsonl" else b"only one field\n"
-    lines = path.read_bytes().splitlines(keepends=True)
-    place = 0 if path.suffix == ".conll" else 1
-    path.write_bytes(b"".join([*lines[:place], bad, *lines[place:]]))
+    line = add_bad_line(row, untrained)
     done = untrained.train(skip_bad_lines=True, **TRAIN)
     assert done.code == 0, done.err
     (skipped,) = table(untrained.output / "skipped_lines.csv")
-    assert row.train_file in " ".join(skipped.values()) and str(place + 1) in skipped.values()
+    assert row.train_file in " ".join(skipped.values()) and str(line) in skipped.values()
     assert different_tensors(untrained.output, trained.output) == []  # trained on the other lines, in order
 
 

@@ -11,7 +11,7 @@ from outputs import history, record, results, scores, table, tensors
 import promises
 import pytest
 from rows import STEPS
-from runs import assert_predicts_as_evaluated, assert_same_training
+from runs import add_bad_line, assert_predicts_as_evaluated, assert_same_training
 from seqeval import metrics as seqeval_metrics
 from sklearn import metrics as sklearn_metrics
 
@@ -173,30 +173,17 @@ def test_killed_at_a_checkpoint(row, trained, tmp_path):
     assert_same_training(killed, trained)
 
 
-def _spoil(path):
-    """Makes the third line of a file of data unreadable. Returns the number of the line."""
-    lines = path.read_bytes().splitlines(keepends=True)
-    if path.suffix in (".csv", ".tsv"):
-        lines[2] = b"only one field\n"
-    elif path.suffix == ".jsonl":
-        lines[2] = b'{"text": 7, "tokens": 7}\n'
-    elif path.suffix == ".conll":
-        lines[2] = b"word NO-TAG\n"
-    path.write_bytes(b"".join(lines))
-    return 3
-
-
 @promises.of(promises.ALL, promises.NO_ROWS | promises.NO_FILE)
 def test_bad_line(row, untrained):
     """A bad line is refused with file and line, before anything is written."""
-    path = untrained.directory / row.train_file
+    place = row.train_file
     if row.task == "questions":
+        path = untrained.directory / place
         data = json.loads(path.read_text())
         del data["data"][0]["paragraphs"][2]["qas"][0]["question"]
         path.write_text(json.dumps(data))
-        place = f"{row.train_file}"
     else:
-        place = f"{row.train_file}:{_spoil(path)}"
+        place += f":{add_bad_line(row, untrained)}"
     refused = untrained.train()
     assert refused.code == 1 and "Traceback" not in refused.err, refused.err
     assert place in refused.err.split("error: ", 1)[1], refused.err

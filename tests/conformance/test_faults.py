@@ -18,7 +18,7 @@ import pytest
 from rows import ROWS
 from runs import assert_same_run, interrupt
 from scripts import ROOT, Finished, environment
-from test_flag_effects import command_line, workspace, write_inputs  # noqa: F401  a fixture
+from test_flag_effects import command_line, workspace  # noqa: F401  a fixture
 import tiny
 
 from bertlib.estimator import step_config
@@ -47,12 +47,9 @@ COMMANDS = {**{name: OTHER_COMMANDS[name] for name in (*FAST, "export", "extract
 
 
 @pytest.fixture(scope="module")
-def source(scripts, tiny_model, tmp_path_factory):
+def source(workspace):  # noqa: F811
     """A directory with a trained model and the inputs of all commands."""
-    directory = tmp_path_factory.mktemp("faults") / "work"
-    shutil.copytree(tiny_model.directory, directory / "model")
-    write_inputs(directory, tiny_model)
-    return directory
+    return workspace("predict")
 
 
 def files_of(directory):

@@ -32,16 +32,15 @@ FAST = {("run_classifier", "task_name"), ("run_classifier", "use_tpu"), ("run_sq
 
 
 @pytest.fixture(scope="module")
-def workspace(scripts, tiny_model, tmp_path_factory):
+def workspace(workspaces, tiny_model, tmp_path_factory):
     """A function that returns the directory for the runs of a command, with its data and models."""
     @functools.cache
     def create(command):
-        directory = tmp_path_factory.mktemp("effects") / "work"
         row = TRAINING_COMMANDS.get(command, rows.ROWS["one text"])
-        rows.Workspace.create(row, scripts, directory, tiny_model)
+        work = workspaces(row, untrained=True).copy(tmp_path_factory.mktemp("effects") / "work")
         if command in OTHER_COMMANDS:
-            write_inputs(directory, tiny_model)
-        return directory
+            write_inputs(work.directory, tiny_model)
+        return work.directory
     return create
 
 

@@ -27,16 +27,6 @@ SHORT["run_squad.py"] = {"num_train_epochs": 0.5}
 SHORT["run_pretraining.py"] = {"num_train_steps": 2, "num_warmup_steps": 1}
 
 
-@pytest.fixture(scope="module")
-def workspace(scripts, tiny_model, tmp_path_factory):
-    """A function that returns the `rows.Workspace` of a row, without a training."""
-    @functools.cache
-    def create(name):
-        return rows.Workspace.create(rows.ROWS[name], scripts, tmp_path_factory.mktemp("pairs") / "work",
-                                     tiny_model)
-    return create
-
-
 def training_flags(row, case):
     """Returns {flag: value} of a training with the flags of a combination."""
     values = {name: {"METRIC": row.metric, "RESULTS": "results"}.get(value, value)
@@ -137,7 +127,7 @@ IS_COMPLETE = {"predict.py": has_answered, "export.py": has_exported, "sweep.py"
 
 
 @pytest.fixture
-def run(scripts, workspace, models, tmp_path):
+def run(scripts, workspaces, models, tmp_path):
     """A function that runs a command with the flags of a combination, in a copy of its directory. It returns
     (`Finished`, {flag: value}, the directory)."""
     numbers = itertools.count()
@@ -147,7 +137,7 @@ def run(scripts, workspace, models, tmp_path):
         if script in ("predict.py", "export.py"):
             source, flags = models / row, {"model_dir": "model", **case}
         else:
-            work = workspace(row)
+            work = workspaces(rows.ROWS[row], untrained=True)
             source, flags = work.directory, training_flags(work.row, case)
         if script == "sweep.py":
             flags = {"sweep_dir": "sweep", "grid": "seed=1", "metric": "eval_accuracy", **case}

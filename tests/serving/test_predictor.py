@@ -130,18 +130,15 @@ def test_a_text_is_split_as_the_training_text_was(tiny_model, tmp_path):
         with pytest.raises(ValueError, match="empty"):
             predictor("\u00a0")
     assert found["words"] == listed["words"] == words and found["tags"] == listed["tags"]
-    assert found["entities"], "this model finds entities"
-    joined = " ".join(words)
-    for its_text, answer in ((text, found), (joined, listed)):
+    for its_text, answer in ((text, found), (" ".join(words), listed)):
         assert [its_text[start:end] for start, end in answer["word_spans"]] == words
-    for entity, other in zip(found["entities"], listed["entities"], strict=True):
-        assert entity["text"] == text[entity["start"]:entity["end"]]
-        assert other["text"] == joined[other["start"]:other["end"]] == " ".join(
-            words[other["start_word"]:other["end_word"]])
-        assert entity["text"].startswith(words[entity["start_word"]])
-        assert entity["text"].endswith(words[entity["end_word"] - 1])
-        names = ("type", "score", "start_word", "end_word")
-        assert [entity[name] for name in names] == [other[name] for name in names]
+        assert answer["entities"], "this model finds entities"
+        for entity, other in zip(answer["entities"], found["entities"], strict=True):
+            first, last = words[entity["start_word"]], words[entity["end_word"] - 1]
+            assert entity["text"] == its_text[entity["start"]:entity["end"]]
+            assert entity["text"].startswith(first) and entity["text"].endswith(last)
+            names = ("type", "score", "start_word", "end_word")
+            assert [entity[name] for name in names] == [other[name] for name in names]
 
 
 def test_an_answer_is_a_part_of_the_context_and_uses_the_threshold_of_the_evaluation(tiny_model, tmp_path):

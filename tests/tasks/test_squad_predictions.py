@@ -178,7 +178,7 @@ def test_an_example_without_offsets_gives_none(recording, tmp_path):
 def test_an_answer_that_cannot_be_found_again_is_logged_if_wanted(predicted, original, caplog):
     caplog.set_level("INFO", "absl")
     for is_logged in (False, True):
-        assert run_squad.get_final_text(predicted, original, False, is_logged) == original
+        assert run_squad.get_final_text(predicted, original, False, verbose_logging=is_logged) == original
         assert (f"Cannot find {predicted!r} in {original!r}" in caplog.text) == is_logged
 
 
