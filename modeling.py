@@ -493,7 +493,7 @@ def _attend(query, key, value, attention_mask=None, dropout_prob=0.0, kernels=No
 class _Encoder(collections.namedtuple("_Encoder", [
         "hidden_size", "num_layers", "num_heads", "intermediate_size", "activation", "hidden_dropout_prob",
         "attention_dropout_prob", "initializer_range", "first_token_only", "packing", "batch_size",
-        "seq_length", "kernels", "step_config"])):
+        "seq_length", "kernels", "recomputes_attention"])):
     """Contains values that all layers of an encoder share: arguments of `transformer_model`, and the sizes B
     and F."""
 
@@ -544,20 +544,30 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
         `recompute_segment` is not valid.
     """
     batch_size, seq_length, input_width = get_shape_list(input_tensor, expected_rank=3)
+    step_config = step_config or StepConfig()
+    if hidden_size % num_attention_heads != 0:
+        raise ValueError(f"hidden_size={hidden_size} is not a multiple of "
+                         f"num_attention_heads={num_attention_heads}.")
+    if input_width != hidden_size:
+        raise ValueError("The residual connections need an input whose width is hidden_size, but "
+                         f"the width is {input_width}, and hidden_size is {hidden_size}.")
+    if step_config.recompute not in RECOMPUTE:
+        raise ValueError(f"Unknown recompute={step_config.recompute!r}; known: {', '.join(RECOMPUTE)}.")
+    if step_config.recompute_segment < 1:
+        raise ValueError(f"recompute_segment={step_config.recompute_segment}; the number of layers must "
+                         "be at least 1.")
     encoder = _Encoder(
         hidden_size=hidden_size, num_layers=num_hidden_layers, num_heads=num_attention_heads,
         intermediate_size=intermediate_size, activation=intermediate_act_fn,
         hidden_dropout_prob=hidden_dropout_prob, attention_dropout_prob=attention_probs_dropout_prob,
         initializer_range=initializer_range, first_token_only=first_token_only, packing=packing,
-        batch_size=batch_size, seq_length=seq_length, step_config=step_config or StepConfig(),
-        kernels=kernels or kernel_choice.PLAIN)
-    _check_encoder(encoder, input_width)
+        batch_size=batch_size, seq_length=seq_length, kernels=kernels or kernel_choice.PLAIN,
+        recomputes_attention=step_config.recompute == "attention")
 
     mask = [] if attention_mask is None else [attention_mask]                           # [B, F, F]
     outputs = [packing.pack(input_tensor) if packing else reshape_to_matrix(input_tensor)]     # [R, W]
     # The division into segments has an effect only with recompute="layers". If there are frozen layers, they
     # come before the first segment.
-    step_config = encoder.step_config
     firsts = [*([0] if step_config.freeze_layers else []),
               *range(step_config.freeze_layers, num_hidden_layers, step_config.recompute_segment)]
     for first, end in zip(firsts, [*firsts[1:], num_hidden_layers]):
@@ -570,22 +580,6 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
     last = outputs[-1][:, tf.newaxis, :] if first_token_only else _whole(encoder, outputs[-1])
     outputs = [_whole(encoder, output) for output in outputs[1:-1]] + [last]            # each [B, F, W]
     return outputs if do_return_all_layers else last
-
-
-def _check_encoder(encoder, input_width):
-    """Raises a ValueError if an argument of `transformer_model` is not valid."""
-    if encoder.hidden_size % encoder.num_heads != 0:
-        raise ValueError(f"hidden_size={encoder.hidden_size} is not a multiple of "
-                         f"num_attention_heads={encoder.num_heads}.")
-    if input_width != encoder.hidden_size:
-        raise ValueError("The residual connections need an input whose width is hidden_size, but "
-                         f"the width is {input_width}, and hidden_size is {encoder.hidden_size}.")
-    step_config = encoder.step_config
-    if step_config.recompute not in RECOMPUTE:
-        raise ValueError(f"Unknown recompute={step_config.recompute!r}; known: {', '.join(RECOMPUTE)}.")
-    if step_config.recompute_segment < 1:
-        raise ValueError(f"recompute_segment={step_config.recompute_segment}; the number of layers must "
-                         "be at least 1.")
 
 
 def _layers(encoder, first, end, rows, attention_mask=None):
@@ -616,7 +610,7 @@ def _layer(encoder, rows, attention_mask, at_first_token):
                 attention_probs_dropout_prob=encoder.attention_dropout_prob,
                 initializer_range=encoder.initializer_range, do_return_2d_tensor=True,
                 batch_size=encoder.batch_size, from_seq_length=length,
-                to_seq_length=encoder.seq_length, recompute=encoder.step_config.recompute == "attention",
+                to_seq_length=encoder.seq_length, recompute=encoder.recomputes_attention,
                 from_packing=packing, to_packing=encoder.packing, kernels=encoder.kernels)
         attention = _add_and_norm(encoder, context, queries)                            # [R, W]
     return _feed_forward(encoder, attention)                                            # [R, W]

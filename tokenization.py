@@ -209,8 +209,28 @@ def check_vocab(vocab_file, vocab_size=None):
     lines = read_lines(path)
     if not lines:
         raise ValueError(f"{path} is empty: pass the vocab.txt that came with the checkpoint.")
-    _check_distinct(path, lines)
-    _check_required(path, lines)
+    first_seen = {}
+    for number, line in enumerate(lines, start=1):
+        if _is_blank(line):
+            raise ValueError(
+                f"{path}, line {number}: the line is blank. A blank line also gets an id, so all ids "
+                "below this line may be wrong. If the line was added by mistake, remove it. Otherwise "
+                "write a placeholder there, such as [unused-blank]."
+            )
+        token = line.strip()
+        if token and first_seen.setdefault(token, number) != number:
+            raise ValueError(
+                f"{path}, lines {first_seen[token]} and {number}: both lines contain {token!r}. If the "
+                "file was downloaded, download it again. If you made this vocabulary, rename the token "
+                f"in line {first_seen[token]}, because line {number} is the one in use. Do not remove a "
+                "line: all ids below it would change."
+            )
+    missing_tokens = [token for token in REQUIRED_TOKENS if token not in first_seen]
+    if missing_tokens:
+        raise ValueError(
+            f"{path} ({len(lines)} lines) lacks special tokens that are required: "
+            f"{', '.join(missing_tokens)}. Pass a BERT vocabulary, or rename unused entries to these tokens."
+        )
     if vocab_size is not None:
         _check_size(path, len(lines), vocab_size)
 
@@ -242,35 +262,6 @@ def read_lines(vocab_file):
 def _is_blank(line):
     # Only ASCII white space is stripped, because a line with other white space is a token.
     return not line.strip(" \t\r")
-
-
-def _check_distinct(path, lines):
-    first_seen = {}
-    for number, line in enumerate(lines, start=1):
-        if _is_blank(line):
-            raise ValueError(
-                f"{path}, line {number}: the line is blank. A blank line also gets an id, so all ids "
-                "below this line may be wrong. If the line was added by mistake, remove it. Otherwise "
-                "write a placeholder there, such as [unused-blank]."
-            )
-        token = line.strip()
-        if token and first_seen.setdefault(token, number) != number:
-            raise ValueError(
-                f"{path}, lines {first_seen[token]} and {number}: both lines contain {token!r}. If the "
-                "file was downloaded, download it again. If you made this vocabulary, rename the token "
-                f"in line {first_seen[token]}, because line {number} is the one in use. Do not remove a "
-                "line: all ids below it would change."
-            )
-
-
-def _check_required(path, lines):
-    tokens = {line.strip() for line in lines}
-    missing_tokens = [token for token in REQUIRED_TOKENS if token not in tokens]
-    if missing_tokens:
-        raise ValueError(
-            f"{path} ({len(lines)} lines) lacks special tokens that are required: "
-            f"{', '.join(missing_tokens)}. Pass a BERT vocabulary, or rename unused entries to these tokens."
-        )
 
 
 def _load_model(path):

@@ -3,8 +3,8 @@
 TensorFlow is imported only for paths that are not local.
 
 A lock is the kernel's `flock` on a small lock file. The lock file of a directory is the file `.lock` in it.
-The lock file of a file is `<name>.lock` in the same directory. A lock file contains the number of the process
-that holds the lock. The kernel releases the lock when the process ends, also if the process was killed. The
+The lock file of a file is `<name>.lock` in the same directory. A lock file contains a text that names the
+process with the lock. The kernel releases the lock when the process ends, also if the process was killed. The
 lock file is removed when the lock is released. If the process was killed, the lock file remains, but another
 process can lock it.
 """
@@ -14,7 +14,6 @@ import datetime
 import errno
 import fcntl
 import glob
-import json
 import os
 import shutil
 import socket
@@ -143,15 +142,14 @@ def _open_locked(what, path):
                 with contextlib.suppress(OSError):
                     os.ftruncate(descriptor, 0)
                     now = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
-                    holder = {"host": socket.gethostname(), "process": os.getpid(), "since": now}
-                    os.pwrite(descriptor, json.dumps(holder).encode() + b"\n", 0)
+                    holder = f"process {os.getpid()} on {socket.gethostname()}, since {now},"
+                    os.pwrite(descriptor, holder.encode(), 0)
                 return descriptor
             os.close(descriptor)  # the previous holder removed the file between `open` and `flock`
         except BlockingIOError:
-            try:
-                holder = _describe_holder(descriptor)
-            finally:
-                os.close(descriptor)
+            # It is empty if the process with the lock has not written the file yet.
+            holder = os.pread(descriptor, 4096, 0).decode(errors="replace") or "another process"
+            os.close(descriptor)
             raise InUseError(f"{what} is in use: {holder} writes there. Wait until that process has ended, "
                              "or stop it, or name another path.") from None
         except OSError as error:
@@ -172,15 +170,6 @@ def _is_open_file(descriptor, path):
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:
         return False
-
-
-def _describe_holder(descriptor):
-    """Returns a text that describes the holder of a lock file, for an error message."""
-    try:
-        holder = json.loads(os.pread(descriptor, 4096, 0))
-        return f"process {holder['process']} on {holder['host']}, since {holder['since']},"
-    except (ValueError, KeyError, TypeError):  # the process with the lock has not written the file yet
-        return "another process"
 
 
 def _close_inherited_locks():
