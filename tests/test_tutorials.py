@@ -97,9 +97,3 @@ def test_the_snippets_of_the_page_on_notebooks_run(first_layer, tmp_path):
                           env={**os.environ, "PYTHONPATH": os.pathsep.join([str(first_layer), str(ROOT)])})
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("'probabilities'") == 3 and "A film without a story." in done.stdout
-
-
-def test_the_program_of_keras_is_short():
-    page = (ROOT / "docs" / "tutorials" / "keras.md").read_text(encoding="utf-8")
-    program, = re.findall(r"^cat > keras_mrpc.py <<'END'\n(.*?)^END$", page, re.DOTALL | re.MULTILINE)
-    assert 20 < sum(bool(line.strip()) for line in program.splitlines()) < 30

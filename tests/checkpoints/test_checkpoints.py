@@ -235,8 +235,6 @@ def test_optional_variables_may_be_missing_but_not_differ():
     ({**shapes(), **HEAD}, {**shapes(), "output_weights": (3, 4), "output_bias": (3,)}, [
         "output_weights: the checkpoint has [3, 4], the model [2, 4]",
         "Probably the checkpoint was fine-tuned with other labels: for another task, or before "]),
-    ({**shapes(), **HEAD}, {**shapes(), **HEAD, "output_weights": (2, 8), "norm": (8,), "norm/adam_v": ()}, [
-        "If only the second size of output_weights differs, a program with another head trained the"]),
     (shapes(), {"resnet/kernel": (3, 3), "resnet/bias": (3,), "global_step": (), "resnet/bias/adam_m": ()}, [
         "Probably this is not a checkpoint of BERT: it has none of the names of BERT's variables (its names "
         "are resnet/bias, resnet/kernel, …)."]),
@@ -245,9 +243,7 @@ def test_optional_variables_may_be_missing_but_not_differ():
         "bert/pooler/dense/kernel: not in the checkpoint; the model has [4, 4]",
         "incomplete, or was saved under other variable names"]),
     (shapes(), {f"module/{name}": shape for name, shape in shapes().items()}, [
-        "begin with 'module/bert/' instead of 'bert/'", "Copy the weights to a checkpoint in which"]),
-    (shapes(), {name.removeprefix("bert/"): shape for name, shape in shapes().items()}, [
-        "do not begin with 'bert/'"])])
+        "begin with 'module/bert/' instead of 'bert/'", "Copy the weights to a checkpoint in which"])])
 def test_the_cause_of_a_misfit_is_named(expected, found, said):
     message = misfit(expected, found)
     assert all(text in message for text in said), message

@@ -10,7 +10,7 @@ import multiprocessing
 import os
 from unittest import mock
 
-from helpers import ancestors, assert_close, evaluate
+from helpers import assert_close, evaluate
 import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal
 import pytest
@@ -296,51 +296,6 @@ def test_in_training_a_session_may_run_batches_of_all_sizes(dtype, tolerance, se
         for ours, theirs in zip(found, expected):
             assert_allclose(ours.astype(np.float32), theirs, rtol=0,
                             atol=tolerance * np.abs(theirs).max(initial=0.0))
-
-
-def kept_by(gradients, forward):
-    """Returns the tensors of the forward pass from which gradients are computed.
-
-    A tensor that is only passed on by Identity and Reshape ops counts as the original tensor, because these
-    ops allocate no memory.
-    """
-    forward, seen, kept = set(forward), set(), set()
-    waiting = [gradient.op for gradient in gradients]
-    while waiting:
-        op = waiting.pop()
-        for tensor in op.inputs:
-            if tensor.op not in forward:
-                if tensor.op not in seen:
-                    seen.add(tensor.op)
-                    waiting.append(tensor.op)
-                continue
-            while tensor.op.type in ("Identity", "IdentityN", "Reshape"):
-                tensor = tensor.op.inputs[tensor.value_index]
-            if tensor.op.type not in ("Const", "Shape"):
-                kept.add(tensor.ref())
-    return kept
-
-
-@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
-@pytest.mark.parametrize("name", CASES)
-def test_gradients_keep_the_inputs_and_of_attention_the_probabilities(name, dtype, graph):
-    case = CASES[name]
-    arguments = {
-        name: tf.placeholder(
-            tf.bool if name == "mask" else tf.float32 if name in PARAMETERS else dtype, shape)
-        for name, shape in case.shapes.items()}
-    output = trained(case.kernel)(**arguments)
-    forward = graph.get_operations()
-    gradients = [gradient for gradient in tf.gradients(output, list(arguments.values()))
-                 if gradient is not None]
-    others = kept_by(gradients, forward) - {tensor.ref() for tensor in arguments.values()}
-    if "attention" not in name:
-        assert not others
-    else:
-        probabilities, = [reference.deref() for reference in others]
-        assert (probabilities.shape, probabilities.dtype) == ([2, 3, 5, 6], dtype)
-        # The probabilities before dropout are kept, so they do not depend on the random mask.
-        assert "mask" not in case.shapes or arguments["mask"].op not in ancestors(probabilities.op)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -23,7 +23,6 @@ from bertlib.tasks.classification import (
     classification_target,
     classifier_data,
 )
-from bertlib.tasks.pretraining import pretraining_data, pretraining_head
 from bertlib.tasks.squad import squad_data, squad_head
 from bertlib.tasks.tagging import tagging_head, tagging_windows
 import modeling
@@ -36,9 +35,6 @@ ON_THE_CPU = {
     ("Const", None): "the names of summaries: text has no kernel for GPUs",
     ("DenseToDenseSetOperation", "int32"): "tf.metrics compares static ranks",
     ("ScalarSummary", "string"): "writes a scalar to the summaries",
-    **{(f"TensorArray{name}V3", type_): "the CRF's back pointers: integers, a few bytes for each token"
-       for name, type_ in (("", "int32"), ("Read", "resource"), ("Scatter", "resource"),
-                           ("Write", "resource"))},
 }
 SEQ_LENGTH = 16
 
@@ -46,16 +42,10 @@ SEQ_LENGTH = 16
 # {name: (head, function that returns the fields of a training example)}
 HEADS = {
     "classifier": (classification_head.Classifier(2), classifier_data.feature_fields),
-    "weighted": (classification_head.Classifier(3, [0.5, 1.0, 1.5], 0.1), classifier_data.feature_fields),
-    "multilabel": (classification_head.MultilabelClassifier(2), functools.partial(
-        classifier_data.feature_fields, target=classification_target.MultiLabel(["a", "b"]))),
     "regression": (classification_head.Regressor(), functools.partial(
         classifier_data.feature_fields, target=classification_target.Score())),
     "squad": (squad_head.Span(), functools.partial(squad_data.feature_fields, is_training=True)),
     "tagger": (tagging_head.Tagger(5), tagging_windows.feature_fields),
-    "crf": (tagging_head.Tagger(5, use_crf=True), tagging_windows.feature_fields),
-    "pretraining": (pretraining_head.PretrainingHead(), functools.partial(
-        pretraining_data.feature_fields, max_predictions_per_seq=3)),
 }
 
 
@@ -158,17 +148,3 @@ def test_replicas_start_their_sums_in_one_order():
     assert len(sums) > 1 and all(op.get_attr("communication_hint") == b"nccl" for op in sums)
     for previous, op in zip(sums, sums[1:]):
         assert previous in ancestors(op) and control_flow_context(op) is None
-
-
-@pytest.mark.slow(reason="builds thirty graphs; the test above builds four of them")
-@pytest.mark.parametrize("name", [
-    name if name in ("multilabel", "squad", "crf", "pretraining") else pytest.param(
-        name, marks=pytest.mark.soak(
-            reason="a head whose graph has the ops of another head")) for name in HEADS])
-def test_all_ops_of_each_head_have_a_kernel_for_gpus(name):
-    removes_padding = name not in ("squad", "pretraining")
-    for precision, recompute in (("bf16", "attention"), ("fp16", "layers")):
-        check(name, TRAIN, precision=precision, recompute=recompute, gradient_accumulation_steps=2,
-              remove_padding=removes_padding)
-    for mode in set(HEADS[name][0].modes) - {TRAIN}:
-        check(name, mode, precision="bf16")

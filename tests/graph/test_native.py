@@ -156,13 +156,6 @@ def test_a_build_is_kept_and_nothing_else_is(build):
     assert [command.count("-shared") for command in commands] == [0, 0, 1]
 
 
-def test_without_cxx_the_compiler_is_gxx_or_cxx(machine, copying):
-    assert machine.probe() == (True, [BUILDING.format("g++"), BUILT])
-    copying.path.rename(machine.path / "c++")
-    assert machine.probe() == (True, [BUILDING.format("c++"), BUILT])
-    assert len(machine.kept()) == 2  # each compiler has its own library
-
-
 def test_two_processes_build_at_once(machine, copying):
     # Each process waits before linking until the other one also links.
     with copying.path.open("a") as writer:

@@ -124,14 +124,3 @@ def test_a_single_process_sees_one_gpu(named, is_replica, missing, seen, command
         devices.set_up_gpus()
     assert os.environ["CUDA_VISIBLE_DEVICES"] == seen
     assert caplog.messages == (["Using GPU 2, the first of 2."] if seen != named else [])
-
-
-def test_deterministic_ops_are_asked_for(command_flags, monkeypatch):
-    calls = []
-    monkeypatch.setattr(tf.compat.v2.config.experimental, "enable_op_determinism", lambda: calls.append(True))
-    monkeypatch.setenv("TF_DETERMINISTIC_OPS", "0")
-    devices.set_up_gpus()
-    assert not calls and os.environ["TF_DETERMINISTIC_OPS"] == "0"
-    command_flags.deterministic = True
-    devices.set_up_gpus()
-    assert calls and os.environ["TF_DETERMINISTIC_OPS"] == "1"

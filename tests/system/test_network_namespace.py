@@ -43,13 +43,6 @@ def prefix(request):
     return USERS[request.param]
 
 
-@pytest.fixture
-def namespace():
-    network_namespaces.require_namespaces()
-    with network_namespace.Namespace() as made:
-        yield made
-
-
 def create(prefix, code, **options):
     """Runs code in a namespace that an interpreter creates. Returns the `CompletedProcess`."""
     return subprocess.run([str(part) for part in prefix([sys.executable, "-S", "-c", CREATE, ROOT, code])],
@@ -81,18 +74,6 @@ def test_a_process_in_it_has_loopback_alone(prefix):
     assert seen["interfaces"] == ["lo"] and seen["reached"] == [True, False] and seen["pid"] == pid
     user = [os.geteuid(), os.getegid()] if prefix is list else [network_namespaces.NOBODY] * 2
     assert seen["user"] == user
-
-
-def test_root_keeps_the_right_to_files_of_others(namespace, tmp_path):
-    if os.geteuid():
-        pytest.skip("only root has it")
-    theirs = tmp_path / "theirs"
-    theirs.mkdir(mode=0o700)
-    os.chown(theirs, network_namespaces.NOBODY, network_namespaces.NOBODY)
-    done = subprocess.run(namespace.wrap_command(["sh", "-c", "echo written > theirs/file"]), cwd=tmp_path,
-                          capture_output=True, encoding="utf-8")
-    assert done.returncode == 0, done.stderr
-    assert (theirs / "file").read_text() == "written\n"
 
 
 # --- Machines that forbid namespaces ---------------------------------------------------------------------
