@@ -196,25 +196,6 @@ def test_labels_are_written_in_words_and_scores_within_the_range(tmp_path, caplo
         assert glue_submission_files.find_problem(tmp_path / name, expected) is None
 
 
-class TemperatureProcessor(classifier_data.DataProcessor):
-    """A processor for a regression whose scores are from -10 to 40."""
-
-    task_type = "regression"
-    submission = {"Temperature.tsv": ("test", 3)}
-    layout = classifier_data.Layout(text_a="sentence", label="score", scores=(-10.0, 40.0))
-
-
-def test_scores_of_another_regression_have_its_own_range(tmp_path, monkeypatch):
-    monkeypatch.setitem(classifier_data.PROCESSORS, "temperature", TemperatureProcessor)
-    glue_submission_files.write_predictions(tmp_path, TemperatureProcessor(), "test", [-3.5, 17.0, 99.0])
-    path, expected = tmp_path / "Temperature.tsv", glue_submission_files.test_sets()["Temperature.tsv"]
-    assert path.read_text() == "index\tprediction\n0\t-3.500000\n1\t17.000000\n2\t40.000000\n"
-    assert glue_submission_files.find_problem(path, expected) is None
-    path.write_text(path.read_text().replace("17.000000", "40.5"))
-    problem = glue_submission_files.find_problem(path, expected)
-    assert problem.endswith(":3: '40.5' is not a number from -10 to 40")
-
-
 HEADER = b"index\tprediction\n"
 
 

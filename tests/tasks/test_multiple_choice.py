@@ -27,21 +27,13 @@ def read(path, *lines, needs_labels=True, skip=False, **flags):
 # --- Reading ---------------------------------------------------------------------------------------------
 
 
-def test_a_test_file_needs_no_labels(tmp_path):
-    unlabelled = [line.rpartition(",")[0] for line in (HEADER, GOOD)]
-    file = read(tmp_path / "a.csv", *unlabelled, needs_labels=False)
+@pytest.mark.parametrize("label", ["-1", '"-1"', "null"])
+def test_a_test_file_needs_no_labels(label, tmp_path):
+    row = f'{{"sent1": "a", "sent2": "b", "ending0": "c", "ending1": "d", "label": {label}}}'
+    file = read(tmp_path / "a.jsonl", row, needs_labels=False)
     assert not file.is_labelled and file.rows[0].label is None
-    with pytest.raises(ValueError, match="a.csv:1: no column has a usual name for labels"):
-        read(tmp_path / "a.csv", *unlabelled)
-    # A column whose labels are all empty counts as no column. If only some labels are empty, it is an error.
-    empty = read(tmp_path / "a.csv", HEADER, GOOD[:-1], GOOD[:-1] + " ", needs_labels=False, skip=None)
-    assert not empty.is_labelled and [question.label for question in empty.rows] == [None, None]
-    for label in ("-1", '"-1"'):
-        row = f'{{"sent1": "a", "sent2": "b", "ending0": "c", "ending1": "d", "label": {label}}}'
-        assert not read(tmp_path / "a.jsonl", row, needs_labels=False, skip=None).is_labelled
-    with pytest.raises(ValueError, match=r"(?s)a.csv:2: the label is empty; complete the row.*\n"
-                       r"Correct these lines\.$"):
-        read(tmp_path / "a.csv", HEADER, GOOD[:-1], GOOD[:-1], GOOD, needs_labels=False, skip=None)
+    with pytest.raises(ValueError, match="a.jsonl:1: "):
+        read(tmp_path / "a.jsonl", row)
 
 
 @pytest.mark.parametrize(("lines", "said"), [

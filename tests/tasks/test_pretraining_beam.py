@@ -41,21 +41,27 @@ def test_files_are_those_of_the_local_command(tmp_path, change, monkeypatch):
     assert not [name for name in os.listdir(tmp_path) if "partial" in name or ".beam-" in name]
 
 
-def test_several_input_files_and_more_output_files_than_records(tmp_path):
+def test_several_input_files_and_more_output_files_than_records_on_another_file_system(tmp_path):
     texts = corpus(7, 3, 4)
     text = "\n\n".join("\n".join(text) for text in texts[:4])
     (tmp_path / "a.gz").write_bytes(gzip.compress(text.encode()))
     (tmp_path / "empty.txt").write_text("\n\n")
-    sources = [str(tmp_path / "a.gz"), str(tmp_path / "empty.txt"), write(tmp_path / "b.txt", texts[4:])]
-    found = []
-    for name, where in (("here", None), ("beam", cluster())):
-        paths = [str(tmp_path / f"{name}-{index}") for index in range(20)]
-        manifest = pretraining_stream.write_training_data(
-            sources, paths, tokenizer_of(texts),
-            Recipe(max_seq_length=32, dupe_factor=1, shuffle_buffer_documents=3), cluster=where)
-        assert manifest["statistics"]["documents"] == 7 and manifest["statistics"]["instances"] < 20
-        found.append((contents(paths), manifest["statistics"], manifest["fingerprint"], manifest["sizes"]))
-    assert found[0] == found[1]
+    write(tmp_path / "b.txt", texts[4:])
+    manifests, arguments = [], (tokenizer_of(texts),
+                                Recipe(max_seq_length=32, dupe_factor=1, shuffle_buffer_documents=3))
+    remote = f"file://{tmp_path}", cluster()
+    for root, where in ((str(tmp_path), None), remote, remote):
+        sources = [f"{root}/{name}" for name in ("a.gz", "empty.txt", "b.txt")]
+        paths = [f"{root}/{'there' if where else 'here'}/{index}" for index in range(20)]
+        manifests.append(pretraining_stream.write_training_data(sources, paths, *arguments, cluster=where))
+    here, *there = ({name: manifest[name] for name in ("statistics", "fingerprint", "sizes")}
+                    for manifest in manifests)
+    assert here == there[0] == there[1] and here["statistics"]["instances"] < 20
+    assert contents(sorted((tmp_path / "there").glob("*[0-9]"))) == contents(
+        sorted((tmp_path / "here").glob("*[0-9]")))
+    assert len(os.listdir(tmp_path / "there")) == 21  # the manifest, and no temporary files
+    with pytest.raises(ValueError, match="is not a local file"):
+        pretraining_stream.write_training_data(sources, paths, *arguments)
 
 
 # --- Earlier runs ----------------------------------------------------------------------------------------
@@ -79,20 +85,6 @@ def test_a_run_here_that_was_interrupted_is_finished(tmp_path, monkeypatch):
     stream(tmp_path, texts, recipe, cluster=cluster(), **arguments)
     with pytest.raises(ValueError, match="random_seed was 12345 and is now 1"):
         stream(tmp_path, texts, recipe, cluster=cluster(), random_seed=1, **arguments)
-
-
-def test_files_of_another_file_system(tmp_path):
-    texts, recipe = corpus(9, 4, 5), Recipe(**SMALL)
-    expected, _ = stream(tmp_path, texts, recipe, files=2)
-    paths = [f"file://{tmp_path}/there/{index}" for index in range(2)]
-    source = f"file://{tmp_path}/corpus.txt"
-    arguments = [source], paths, tokenizer_of(texts), recipe
-    manifest = pretraining_stream.write_training_data(*arguments, cluster=cluster())
-    assert contents([tmp_path / "there" / name for name in "01"]) == contents(expected)
-    assert sorted(os.listdir(tmp_path / "there")) == ["0", "0.manifest.json", "1"]
-    assert pretraining_stream.write_training_data(*arguments, cluster=cluster()) == manifest
-    with pytest.raises(ValueError, match="is not a local file"):
-        pretraining_stream.write_training_data(*arguments)
 
 
 # --- Errors ----------------------------------------------------------------------------------------------

@@ -100,10 +100,8 @@ def test_names_are_found_in_any_case_and_the_nearest_is_named():
         published_files.find_published(["SST"], published_files.DATA)
     with pytest.raises(ValueError, match="did you mean uncased_L-12_H-768_A-12"):
         published_files.find_published(["bert_uncased_L-12_H-768_A-12"], published_files.MODELS)
-    for name, nearest in (("google-bert/bert-base-cased", "cased_L-12_H-768_A-12"),
-                          ("bert-large-uncased-whole-word-masking", "wwm_uncased_L-24_H-1024_A-16")):
-        with pytest.raises(ValueError, match=f"{name}' is not known; did you mean {nearest}?"):
-            published_files.find_published([name], published_files.MODELS)
+    with pytest.raises(ValueError, match="bert-base-cased'.*; did you mean cased_L-12_H-768_A-12"):
+        published_files.find_published(["google-bert/bert-base-cased"], published_files.MODELS)
     assert set(published_files._HUB_NAMES.values()) <= set(published_files.MODELS)
     with pytest.raises(ValueError, match="'xyz' is not known[.]$"):
         published_files.find_published(["xyz"], published_files.DATA)

@@ -153,8 +153,7 @@ def test_what_is_wrong_with_the_results_is_said(damage, message):
 
 
 @pytest.mark.parametrize("span, text, place", [
-    ((0, 1), "(The cat's)", (2, 16)), ((1, 1), "cat's)", (10, 16)), ((2, 2), "café", (17, 21)),
-    ((0, 2), "(The cat's) café", (2, 21)), ((2, 3), "café noir", (17, 27))])
+    ((0, 1), "(The cat's)", (2, 16)), ((2, 2), "café", (17, 21)), ((2, 3), "café noir", (17, 27))])
 def test_offsets_are_those_of_the_context_with_its_own_white_space(span, text, place):
     question = example("q", "?", "\t\n(The  \u202f cat's) café\t noir")
     words = ["(the", "cat's)", "cafe", "noir"]

@@ -106,37 +106,29 @@ def _read_json_lines(stream, path, needs_tags, bad_lines):
       needs_tags: whether a file without tags is an error.
       bad_lines: the `faults.FileFaults` of the file.
     """
-    file, blank = JsonLinesFile(path, [], None, []), None
-    for line, row in tables.Table(stream, "jsonl"):
-        if isinstance(row, tables.RowError):
-            bad_lines.add(row)
+    rows, read = list(tables.Table(stream, "jsonl")), []
+    while rows and not rows[-1][1]:  # a blank line at the end
+        rows.pop()
+    for line, row in rows:
+        if isinstance(row, RowError) or not row:
+            bad_lines.add(row or RowError(line, "the line is blank; remove it.", "blank line"))
             continue
-        if not row:
-            blank = blank or line
-            continue
-        if blank:
-            bad_lines.add(RowError(blank, "the line is blank; remove it.", "blank line"))
-            blank = None
         try:
-            sentence = _read_sentence(line, row)
-            if needs_tags and sentence.tags is None:
-                raise RowError(line, _MISSING_TAGS, "missing label")
+            read.append((row, _read_sentence(line, row)))
         except RowError as error:
             bad_lines.add(error, row)
+    is_tagged = needs_tags or any(set(sentence.tags or ["O"]) - {"O"} for _, sentence in read)
+    file = JsonLinesFile(path, [], None, [])
+    for row, sentence in read:
+        if is_tagged and sentence.tags is None:
+            bad_lines.add(RowError(sentence.lines[0], _MISSING_TAGS, "missing label"), row)
             continue
         file.lines.append(row)
-        file.sentences.append(sentence)
+        file.sentences.append(sentence if is_tagged else sentence._replace(tags=None))
     bad_lines.check(len(file.sentences))
     if not file.sentences:
         raise ValueError(f'{path}: the file is blank; each line should be an object such as {{"tokens": '
                          '["Ana", "sleeps"], "ner_tags": ["B-PER", "O"]}.')
-    if not needs_tags and not any(set(sentence.tags or ["O"]) - {"O"} for sentence in file.sentences):
-        file.sentences[:] = [sentence._replace(tags=None) for sentence in file.sentences]
-        return file
-    for sentence in file.sentences:
-        if sentence.tags is None:  # this sentence has no tags, but other sentences of the file have tags
-            bad_lines.add(RowError(sentence.lines[0], _MISSING_TAGS, "missing label"))
-    bad_lines.check(len(file.sentences))
     return file
 
 
