@@ -43,10 +43,10 @@ def test_files_are_those_of_the_local_command(tmp_path, change, monkeypatch):
 
 def test_several_input_files_and_more_output_files_than_records_on_another_file_system(tmp_path):
     texts = corpus(7, 3, 4)
-    text = "\n\n".join("\n".join(text) for text in texts[:4])
+    text = "\n\n".join("\n".join(text) for text in texts[:6])
     (tmp_path / "a.gz").write_bytes(gzip.compress(text.encode()))
     (tmp_path / "empty.txt").write_text("\n\n")
-    write(tmp_path / "b.txt", texts[4:])
+    write(tmp_path / "b.txt", texts[6:])  # the last block has one document more
     manifests, arguments = [], (tokenizer_of(texts),
                                 Recipe(max_seq_length=32, dupe_factor=1, shuffle_buffer_documents=3))
     remote = f"file://{tmp_path}", cluster()
