@@ -1,9 +1,7 @@
 """A warning if the vocabulary does not contain the words of the texts."""
 
-import logging
 import random
 
-from absl import logging as absl_logging
 from helpers import write_lines
 import pytest
 import tiny
@@ -18,15 +16,12 @@ def tokenizer(tmp_path):
     return tokenization.FullTokenizer(str(path), do_lower_case=False)
 
 
-def warnings_of(caplog, function, *arguments):
-    caplog.clear()
-    caplog.set_level(logging.WARNING, logger=absl_logging.get_absl_logger().name)
-    function(*arguments)
-    return [record.getMessage() for record in caplog.records]
-
-
 def checked(caplog, splits, tokenizer):
-    return warnings_of(caplog, unknown_tokens.warn_if_many, splits, lambda example: example, tokenizer)
+    """Returns the warnings about the texts of some splits."""
+    caplog.clear()
+    caplog.set_level("WARNING", "absl")
+    unknown_tokens.warn_if_many(splits, lambda example: example, tokenizer)
+    return [record.getMessage() for record in caplog.records]
 
 
 def test_one_warning_has_the_share_three_examples_and_the_reasons(tokenizer, caplog):

@@ -1,6 +1,7 @@
 """Exports of each head. If TensorFlow loads them without this project, they give the predictor's answers."""
 
 import functools
+import itertools
 import os
 import pathlib
 import random
@@ -16,10 +17,11 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.data import tfrecord_files
+from bertlib import serving
+from bertlib.data import batches, example_encoding, tfrecord_files
 from bertlib.runs import trained_model
 from bertlib.serving import export_text
-from bertlib.tasks import answers, export_model, loaded_model, warmup
+from bertlib.tasks import export_model, warmup
 from bertlib.tasks.pretraining import pretraining_head
 from bertlib.tasks.squad import squad_head
 import modeling
@@ -72,25 +74,19 @@ class Exported:
     def __init__(self, name, directory, tiny_model):
         self.model = written(directory / name, tiny_model, name)
         self.path = export_model.export(self.model, str(directory / name / "export"))
-        task, chance = answers.create(self.model, task_of(name)), random.Random(name)
-        texts = [asked(name, chance) for _ in range(EXAMPLES)]
-        self.rows = [row for each in texts for row in task.windows(*each)[0]][:EXAMPLES]
-        self.more = task.exported_inputs()
-        with tf.Graph().as_default():
-            model = loaded_model.LoadedModel(task.head, self.model.bert_config, self.model.checkpoint,
-                                        task.extra_inputs, None)
-            self.expected = model(self.rows)
-            model.close()
+        chance = random.Random(name)
+        with serving.Predictor(self.model) as predictor:
+            windows = [predictor.prepare(*asked(name, chance))[0] for _ in range(EXAMPLES)]
+            self.rows = list(itertools.chain(*windows))[:EXAMPLES]
+            self.expected, self.more = predictor.compute(self.rows), predictor.answers.exported_inputs()
 
     def call(self, signature, **inputs):
         return [self.path, signature, inputs]
 
     def calls(self):
         """Returns {signature: a call for `run_all` with all rows}."""
-        every, inputs = (*loaded_model.ENCODER_INPUTS, *self.more), {}
-        for name in every:
-            longest = max(len(row[name]) for row in self.rows)
-            inputs[name] = [[*row[name], *[0] * (longest - len(row[name]))] for row in self.rows]
+        every = (*example_encoding.ENCODER_INPUTS, *self.more)
+        inputs = {name: array.tolist() for name, array in batches.pad(self.rows, every).items()}
         examples = [serialized(row, every if index % 2 else ("input_ids", *self.more))
                     for index, row in enumerate(self.rows)]
         return {"serving_default": self.call("serving_default", **inputs), "ids": self.call("ids", **inputs),

@@ -28,9 +28,8 @@ HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 @pytest.fixture(scope="module")
-def predictor(tiny_model, tmp_path_factory):
-    path = write_classifier(tmp_path_factory.mktemp("http") / "pairs", tiny_model, ["no", "maybe", "yes"])
-    with serving.load(str(path)) as predictor:
+def predictor(classifier_dir):
+    with serving.load(str(classifier_dir)) as predictor:
         yield predictor
 
 
@@ -56,6 +55,17 @@ def answer_of(client):
     except ConnectionResetError:
         pass
     return found
+
+
+def assert_refused(server, question, words):
+    """Asserts that a request gets the status 503. Returns the headers of the answer."""
+    status, headers, text = server.request("POST", "/predict", json.dumps(question), JSON)
+    assert status == 503 and int(headers["retry-after"]) >= 1 and words in text
+    return headers
+
+
+def health(server):
+    return json.loads(server.request("GET", "/health")[2])
 
 
 # --- Answers ---------------------------------------------------------------------------------------------
@@ -218,22 +228,18 @@ def test_a_full_queue_and_too_many_requests_are_answered_at_once(predictor):
         wait_until(lambda: held.batches)
         waiting.append(pool.submit(server.ask, [ASK] * 8))
         time.sleep(0.3)
-        status, headers, text = server.request("POST", "/predict", json.dumps([ASK] * 3), JSON)
-        assert status == 503 and headers["retry-after"] == "1" and b"Too many texts" in text
+        assert_refused(server, [ASK] * 3, b"Too many texts")
         waiting.append(pool.submit(server.ask, ASK))
         time.sleep(0.3)
-        status, headers, text = server.request("POST", "/predict", json.dumps(ASK), JSON)
-        assert status == 503 and headers["retry-after"] == "1" and b"Too many requests" in text
+        assert_refused(server, ASK, b"Too many requests")
         for path in ("/", "/health", "/docs", "/openapi.json"):  # these need no model, so they are answered
             assert server.request("GET", path)[0] == 200
         held.go.set()
         assert [future.result()[0] for future in waiting] == [200, 200, 200]
         clients = [server.connect() for _ in range(12)]  # more than twice the limit of requests
         wait_until(lambda: server.ask(ASK)[0] == 503)
-        status, headers, text = server.request("POST", "/predict", json.dumps(ASK), JSON)
-        assert status == 503 and (headers["retry-after"], headers["connection"]) == ("1", "close")
-        assert b"Too many requests" in text
-        found = json.loads(server.request("GET", "/health")[2])
+        assert assert_refused(server, ASK, b"Too many requests")["connection"] == "close"
+        found = health(server)
         assert found["errors"]["503"] > 3 and (found["answers"], found["queue"]) == (3, 0)
         for client in clients:
             client.close()
@@ -245,7 +251,7 @@ def test_long_texts_that_wait_have_a_limited_size_and_are_answered_as_a_whole(pr
     held, long = Held(predictor, is_open=False), {"text_a": "🙂" + " the cat" * 11_000}
     with running(held, body_bytes=100_000) as server, concurrent.futures.ThreadPoolExecutor(30) as pool:
         def count():
-            found = json.loads(server.request("GET", "/health")[2])
+            found = health(server)
             return found["queue"], found["errors"].get("503", 0)
 
         body = json.dumps(long)
@@ -279,8 +285,7 @@ def test_a_request_that_would_be_late_is_refused_at_once(predictor):
         assert server.ask(ASK)[0] == 200  # 0.5 seconds for each text
         waiting = pool.submit(server.ask, ASK)
         time.sleep(0.1)
-        status, headers, text = server.request("POST", "/predict", json.dumps([ASK] * 20), JSON)
-        assert status == 503 and int(headers["retry-after"]) >= 1 and b"Too many texts" in text
+        assert_refused(server, [ASK] * 20, b"Too many texts")
         assert waiting.result()[0] == 200
 
 
@@ -295,9 +300,9 @@ def test_errors_are_counted_without_the_texts_and_health_names_the_target_of_a_l
         (tmp_path / "link").unlink()
         for _ in range(3):
             assert server.ask({"text_a": "a secret", "wrong": "a secret"})[0] == 422
-        found = json.loads(server.request("GET", "/health")[2])
+        found = health(server)
         assert server.request("HEAD", "/health")[0] == 200
-    assert (found["model"], found["checkpoint"], found["errors"]) == ("pairs", name, {"422": 3})
+    assert (found["model"], found["checkpoint"], found["errors"]) == ("model", name, {"422": 3})
     assert [record.getMessage() for record in caplog.records] == [
         "Answers with an error since the start: status 422: 1."]  # at most one line in a minute
 
