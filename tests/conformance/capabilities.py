@@ -34,7 +34,7 @@ _TYPES_OF_FLAGS = "Integer", "Number", "Switch", "Choice", "Text", "Path", "Text
 
 
 def list_flags():
-    """Returns {command: {section of --helpfull: {flag: "type, values, default"}}}."""
+    """Returns {command: {section of --helpfull: {flag: "type, values, default, class"}}}."""
     sys.path.insert(0, str(ROOT / "docs"))
     from bertlib.commands import common_flags
 
@@ -48,11 +48,12 @@ def list_flags():
 
 
 def _describe(entry):
-    """Returns the type of a flag, its values if they are listed, and its default."""
+    """Returns the type of a flag, its values if they are listed, its default, and its class."""
     defined = flags.FlagValues()
     entry.define_in(defined)
     values = f" <{', '.join(entry.values)}>" if entry.values else ""
-    return f"{defined[entry.name].flag_type()}{values} = {json.dumps(entry.default)}"
+    kind = f" ({entry.affects}{', recorded' * entry.is_recorded})" if entry.affects else ""
+    return f"{defined[entry.name].flag_type()}{values} = {json.dumps(entry.default)}{kind}"
 
 
 def list_programs():
