@@ -321,9 +321,6 @@ def _integers(name, value, limit):
       value: a tensor or an array.
       limit: int, all numbers must be at least 0 and below this number.
     """
-    if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
-        raise ValueError(f"{name} is a {type(value).__name__}. Pass a dense tensor instead, and pass "
-                         "input_mask with 1 for tokens and 0 for padding.")
     value = tf.convert_to_tensor(value)
     if not (value.dtype.is_integer or value.dtype.is_bool):
         raise ValueError(f"{name} has the dtype {value.dtype.name}. Pass integers. In a functional model, "

@@ -183,7 +183,6 @@ BAD_INPUTS = [
     "segment_ids contains a number that is not in the range 0 to 1.",
     "input_mask must have the shape of input_ids.",
     "input_ids has the dtype float64. Pass integers.",
-    "input_ids is a RaggedTensor. Pass a dense tensor",
     "input_ids contains a number that is not in the range 0 to 50.",
     "The sequences in input_ids must have 1 to max_position_embeddings=40 ids. Truncate",
     "input_ids contains a number that is not in the range 0 to 50."]

@@ -103,8 +103,6 @@ def download(source, root, base_url=None):
         raise DamagedError(f"{error} The zip came from {address}. The zip was removed.") from error
     if was_fetched:
         os.remove(archive)
-    else:
-        logging.info("%s was unpacked and is no longer needed.", archive)
     return True
 
 
