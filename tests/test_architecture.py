@@ -153,15 +153,6 @@ def test_a_package_imports_what_the_table_says(package):
     assert packages_imported_by(package) <= TABLE[package]
 
 
-@pytest.mark.parametrize("package", sorted(FILES))
-def test_a_package_names_no_module_in_a_text(package):
-    """An editor and the tests of this file follow imports, but no names in texts."""
-    named = [node.value for path in FILES[package] for node in nodes_of(path)
-             if isinstance(node, ast.Constant) and isinstance(node.value, str)
-             and re.fullmatch(r"bertlib(\.\w+){2,}", node.value)]
-    assert not named
-
-
 def test_modules_within_a_package_import_in_one_direction():
     arrows = {}
     for paths in FILES.values():
@@ -259,17 +250,6 @@ def effects_of_library():
 def test_the_import_of_a_library_module_has_no_effects(effects_of_library):
     assert len(effects_of_library) > 25
     assert not {module: found for module, found in effects_of_library.items() if found}
-
-
-@pytest.mark.slow(reason="interpreters of their own, each of which loads TensorFlow")
-def test_the_order_of_imports_does_not_matter():
-    modules = ["tensorflow", "bertlib.tasks.classification.classification_head", "modeling", "tf1",
-               "run_squad", "bertlib.tasks.estimator_setup", "tokenization"]
-    code = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\n" \
-           "import tensorflow.compat.v1 as tf; print(tf.executing_eagerly(), tf.resource_variables_enabled())"
-    done = subprocess.run([sys.executable, "-c", code, *modules], cwd=ROOT, capture_output=True,
-                          encoding="utf-8")
-    assert done.returncode == 0 and done.stdout == "False True\n", done.stderr
 
 
 # --- Whose modules are found -----------------------------------------------------------------------------

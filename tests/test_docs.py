@@ -97,20 +97,6 @@ def test_the_index_links_to_each_page():
     assert "docs/index.md" in links(README)
 
 
-def test_the_index_has_the_groups_of_the_site():
-    navigation = text_of(ROOT / "mkdocs.yml").split("\n  - How to:\n")[1].split("\n  - Look up:")[0]
-    groups = re.findall(r"^ +- (?:(\w[\w ]+):$|(howto/\w+\.md))", navigation, re.MULTILINE)
-    section = text_of(INDEX).split("\n## How to\n")[1].split("\n## ")[0]
-    assert groups and groups == re.findall(r"^### (.+)$|^\| \[.+\]\((howto/\w+\.md)\)", section, re.MULTILINE)
-
-
-@pytest.mark.parametrize("page", [*PAGES, OF_TF1, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
-def test_lists_have_the_same_levels_on_the_site(page):
-    """For mkdocs, each level of a list is four spaces wide. For code hosts, two spaces are sufficient."""
-    narrow = r"^ {2,3}(?:-|\d+\.) .*|(?<=\n\n)(?: {1,3}| {5,7})\S.*"
-    assert not re.findall(narrow, text_of(page), re.MULTILINE)
-
-
 def test_the_site_shows_the_notebook_and_breaks_no_flag():
     sys.path.append(str(ROOT / "docs"))
     import site_hooks

@@ -1,7 +1,6 @@
 """Layer-wise decay of the learning rate and frozen layers: updates, slots, norms, gradients and memory."""
 
 
-
 from helpers import evaluate
 import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal

@@ -320,15 +320,6 @@ def test_unknown_choices_are_refused_before_anything_is_built(options, message):
     assert tf.train.get_global_step() is None
 
 
-# --- Slots in checkpoints --------------------------------------------------------------------------------
-
-def test_hooks_find_the_learning_rate_by_its_name(session):
-    loss = 3.0 * tf.get_variable("w", [], initializer=tf.ones_initializer())
-    optimization.create_optimizer(loss, 0.5, 10, 5, use_tpu=False)
-    session.run(tf.global_variables_initializer())
-    assert_allclose(session.run(["learning_rate:0", "gradient_norm:0"]), [0, 3])
-
-
 # --- Order: nothing is left to the scheduler ----------------------------------------------------------------
 
 

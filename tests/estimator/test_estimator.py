@@ -136,9 +136,6 @@ def trained(trained_dir, tmp_path):
     return Estimator(counting_model, str(tmp_path / "trained"))
 
 
-# --- How long training goes on ------------------------------------------------------------------------
-
-
 # --- What input_fn and model_fn get and give ----------------------------------------------------------
 
 

@@ -133,6 +133,3 @@ TOKENS = dict(tokens_per_micro_batch=1000)
 def test_a_step_that_cannot_be_is_refused_with_one_that_can(flags, message):
     with pytest.raises(ValueError, match=message):
         settled(**flags)
-
-
-# --- The search ------------------------------------------------------------------------------------------

@@ -69,9 +69,6 @@ def test_without_a_global_step_each_run_draws_anew_and_stays_with_it(session):
     assert len({mask.tobytes() for _, _, mask, _ in runs}) == 3
 
 
-# --- Sites --------------------------------------------------------------------------------------------------
-
-
 # --- Dropout in a model -------------------------------------------------------------------------------------
 
 
@@ -135,8 +132,6 @@ def test_initial_values_depend_on_the_variable_and_the_seed_only():
     assert_array_equal(initial_values(["b"], step=9)["b"], alone)
     assert len({values.tobytes() for values in among_others.values()}) == 3
     assert (initial_values(["b"], seed=1)["b"] != alone).any()
-    with tf.Graph().as_default():  # one op for all variables
-        assert randomness.zero_when_run() is randomness.zero_when_run()
 
 
 # --- Permutations -------------------------------------------------------------------------------------------

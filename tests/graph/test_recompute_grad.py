@@ -199,9 +199,6 @@ def test_random_numbers_with_a_state_are_refused(graph):
         tf.gradients(recompute_grad(lambda x: tf.nn.dropout(x, rate=0.5))(x), x)
 
 
-# --- A custom gradient -----------------------------------------------------------------------------------
-
-
 # --- Memory -------------------------------------------------------------------------------------------------
 
 
