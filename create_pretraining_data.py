@@ -11,6 +11,7 @@ command again: it continues the work of the killed run.
 
 import collections
 import contextlib
+import dataclasses
 import gc
 import itertools
 import math
@@ -82,6 +83,7 @@ common_flags.define(ENTRIES)
 # --- The published generator: lists of token strings, random numbers in the published order --------------
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class TrainingInstance:
     """A pre-training example: a masked pair of texts a and b.
 
@@ -93,12 +95,11 @@ class TrainingInstance:
       is_random_next: whether b is a random text (True) or the text that follows a (False).
     """
 
-    def __init__(self, tokens, segment_ids, masked_lm_positions, masked_lm_labels, is_random_next):
-        self.tokens = tokens
-        self.segment_ids = segment_ids
-        self.masked_lm_positions = masked_lm_positions
-        self.masked_lm_labels = masked_lm_labels
-        self.is_random_next = is_random_next
+    tokens: list
+    segment_ids: list
+    masked_lm_positions: list
+    masked_lm_labels: list
+    is_random_next: bool
 
     def __str__(self):
         return "".join(f"{name}: {' '.join(map(str, value)) if isinstance(value, list) else value}\n"

@@ -1,9 +1,8 @@
 """Long texts as windows in a classification: how texts are cut, what is stored, how predictions are pooled.
 """
 
-import random
-
 import numpy as np
+import pytest
 
 from bertlib.data import tfrecord_files
 from bertlib.tasks import text_windows
@@ -13,22 +12,18 @@ import tokenization
 VOCABULARY = {word: index for index, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefgh"])}
 
 
-def test_windows_of_any_pair():
-    chance = random.Random(3)
-    for _ in range(300):
-        a, b = ([f"{name}{index}" for index in range(chance.randint(0, 20))] for name in "ab")
-        room, stride = chance.randint(0, 25), chance.randint(1, 12)
-        windows = text_windows.cut_into_windows(a, b, room, stride)
-        cut = list(a), list(b)
-        classifier_features._truncate_seq_pair(*cut, room)
-        assert text_windows.cut_into_windows(a, b, room, 0) == [cut]
-        # The longer text is cut as SQuAD cuts a context. A stride beyond the window leaves no token out.
-        longer = 0 if len(a) > len(b) else 1
-        text, size, starts = (a, b)[longer], len(cut[longer]), [0]
-        while size and starts[-1] + size < len(text):
-            starts.append(starts[-1] + min(stride, size))
-        parts = [(text[start:start + size], cut[1 - longer]) for start in starts]
-        assert windows == [part[::-1] if longer else part for part in parts]
+@pytest.mark.parametrize("first, second, room, stride, windows", [
+    ("abcdef", "", 3, 2, ["abc|", "cde|", "ef|"]), ("abcdef", "", 3, 0, ["abc|"]),
+    ("abcdef", "", 2, 9, ["ab|", "cd|", "ef|"]),  # a large stride leaves no token out
+    ("ab", "uvwxyz", 5, 2, ["ab|uvw", "ab|wxy", "ab|yz"]), ("abcdef", "uv", 5, 3, ["abc|uv", "def|uv"]),
+    ("abcd", "wxyz", 4, 1, ["ab|wx", "ab|xy", "ab|yz"]),  # of equally long texts, the second one is cut
+    ("abc", "xyz", 6, 1, ["abc|xyz"]), ("abc", "", 0, 1, ["|"])])
+def test_the_longer_text_of_a_pair_is_cut_into_windows(first, second, room, stride, windows):
+    found = text_windows.cut_into_windows(list(first), list(second), room, stride)
+    assert ["|".join(map("".join, pair)) for pair in found] == windows
+    truncated = list(first), list(second)
+    classifier_features._truncate_seq_pair(*truncated, room)
+    assert found[0] == truncated
 
 
 TARGET = classification_target.SingleLabel(["0", "1"])

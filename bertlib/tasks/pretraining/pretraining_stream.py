@@ -325,14 +325,11 @@ def _write_locked(input_files, output_files, tokenizer, recipe, num_workers, tok
 
 
 def _log(record, tokenizer):
-    features = tfrecord_files.parse_features(record)
-    ids, mask, labels, weights = (
-        features[name].int64_list.value or features[name].float_list.value
-        for name in ("input_ids", "input_mask", "masked_lm_ids", "masked_lm_weights"))
-    logging.info("Instance, %s: %s; to predict: %s",
-                 "random next sentence" if features["next_sentence_labels"].int64_list.value[0]
-                 else "no random next sentence", " ".join(tokenizer.convert_ids_to_tokens(ids[:sum(mask)])),
-                 " ".join(tokenizer.convert_ids_to_tokens(labels[:int(sum(weights))])))
+    """Logs the tokens of an instance, and the tokens to predict."""
+    features = {name: feature.int64_list.value
+                for name, feature in tfrecord_files.parse_features(record).items()}
+    logging.info("Instance: %s; to predict: %s", *(" ".join(tokenizer.convert_ids_to_tokens(ids)) for ids in (
+        features["input_ids"][:sum(features["input_mask"])], filter(None, features["masked_lm_ids"]))))
 
 
 def _check_output_files(input_files, output_files, remote):

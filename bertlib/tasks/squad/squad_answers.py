@@ -329,14 +329,13 @@ def _place_in_context(index, words, word_offsets):
       words: list of str.
       word_offsets: list of int, the index of each word in the context.
     """
-    rest = index
-    for word, offset in zip(words, word_offsets):
-        # `index` may also be the end of an answer: the index after its last character. If the last word of
-        # the answer is this word, `rest` is `len(word)`. So `<=` is used here, not `<`.
-        if rest <= len(word):
-            return offset + rest
-        rest -= len(word) + 1
-    raise IndexError(f"The words {words} have no character {index}.")
+    place = 0
+    # `index` may also be the end of an answer: the index after the last character of a word. So `>` is used
+    # here, not `>=`.
+    while index > len(words[place]):
+        index -= len(words[place]) + 1
+        place += 1
+    return word_offsets[place] + index
 
 
 def align(pred_text, orig_text, tok_text, verbose_logging):

@@ -32,8 +32,7 @@ def predicted_rows(examples, predictions, answers, gold=None, version_2_with_neg
     scores = {} if gold is None else squad_metrics.score_answers(gold, texts, version_2_with_negative)
     rows = []
     for example, prediction, answer in zip(examples, predictions, answers, strict=True):
-        context = example.context if example.context is not None else " ".join(example.doc_tokens)
-        label, is_right, details = None, None, {}
+        context, label, is_right, details = example.context, None, None, {}
         if gold is not None:
             exact, f1 = scores[prediction.qas_id]
             label = tuple(dict.fromkeys(text for text, _ in gold[prediction.qas_id]))
