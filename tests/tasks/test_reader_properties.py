@@ -4,7 +4,6 @@
 predict.py on a file and on a pipe.
 """
 
-import functools
 import gzip
 import json
 
@@ -21,7 +20,6 @@ from bertlib.serving import prediction_inputs
 from bertlib.tasks import answers, split_data
 from bertlib.tasks.choice import choice_data
 from bertlib.tasks.classification import classifier_data, row_examples
-from bertlib.tasks.squad import squad_data
 from bertlib.tasks.tagging import sentence_files
 import modeling
 import tokenization
@@ -286,64 +284,3 @@ def test_all_readers_refuse_a_bad_sentence(directory, tokenizer, found, data):
     if "tag" in what or what in ("numbers", "a text", "two keys"):
         readers = {name: read for name, read in readers.items() if "prediction" not in name}
     assert_refused(readers, path, place)
-
-
-# --- Questions -------------------------------------------------------------------------------------------
-
-
-def squad(rows):
-    """Returns the text of a SQuAD file with these questions, a paragraph for each."""
-    return json.dumps({"version": "1.1", "data": [{"title": "", "paragraphs": [{
-        "context": row.get("context"), "qas": [{name: row[name] for name in row if name != "context"}]}]}
-        for row in rows]})
-
-
-def _examples(path, is_training):
-    return [(one.qas_id, one.question_text, one.context, one.doc_tokens, one.start_position, one.end_position)
-            for one in squad_data.read_squad_examples(str(path), is_training)]
-
-
-@given(texts=some.lists(some.tuples(*[written.visible_texts()] * 2), min_size=1, max_size=3),
-       mark=some.booleans(), is_training=some.booleans())
-def test_questions_are_the_same_in_squad_and_in_json_lines(directory, tokenizer, texts, mark, is_training):
-    rows = [{"id": f"q{index}", "question": question, "context": context,
-             "answers": [{"text": "end", "answer_start": len(context) - 3}]}
-            for index, (question, context) in enumerate(texts)]
-    lines = "".join(json.dumps(row, ensure_ascii=mark) + "\n" for row in rows)
-    for path, text in ((directory / "squad.json", squad(rows)), (directory / "given.jsonl", lines)):
-        path.write_bytes(written.MARK * mark + text.encode())
-    found = _examples(directory / "squad.json", is_training)
-    assert found == _examples(directory / "given.jsonl", is_training)
-    assert [one[:3] for one in found] == [(row["id"], row["question"], row["context"]) for row in rows]
-    if is_training:
-        assert [one[3][one[4]] for one in found] == ["end"] * len(rows)
-    its_model = model("questions", {"doc_stride": 8, "max_query_length": 6}, "squad.json", tokenizer)
-    answered = asked(answers.create(its_model, "questions"), its_model, str(directory / "given.jsonl"), 1000)
-    assert answered == [(line, (row["question"], row["context"])) for line, row in enumerate(rows, 1)]
-
-
-# --- Lines of text ---------------------------------------------------------------------------------------
-
-
-@given(rows=some.lists(some.tuples(*[written.visible_texts("\n\r|")] * 2), min_size=1, max_size=4),
-       number=some.sampled_from([1, 2]), mark=some.booleans(),
-       ends=some.sampled_from([(b"\n", b""), (b"\r\n", b""), (b"\n", b"\n\n")]),
-       spoiled=some.sampled_from([None, b"", b" \t", b"the \xff", b"the\0"]))
-def test_lines_of_text_are_one_or_two_texts(directory, tokenizer, rows, number, ends, mark, spoiled):
-    texts = [row[:number] for row in rows]
-    lines = [" ||| ".join(row).encode() for row in texts]
-    if spoiled is not None:
-        lines.insert(len(lines) - 1, spoiled)
-    path = directory / "given.txt"
-    path.write_bytes(written.MARK * mark + ends[0].join(lines) + ends[1])
-    settings = {"text_column": "a,b"[:2 * number - 1]}
-    its_model = model("classification", settings, "train.csv", tokenizer, ["x", "y"])
-    task = answers.create(its_model, "classification")
-    read = functools.partial(asked, task, its_model, str(path), 1000)
-    if spoiled is not None and spoiled.strip():
-        assert_refused({"prediction": read}, str(path), len(lines) - 1)
-    elif spoiled is not None:
-        with pytest.raises(ValueError, match="empty|missing|only one text"):
-            read()
-    else:
-        assert read() == list(enumerate(texts, 1))

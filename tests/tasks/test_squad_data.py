@@ -292,6 +292,15 @@ def test_version_2_says_which_questions_are_impossible(read):
         read([qa_of(answers=[answer_of("Anna", 0)])], True, True)
 
 
+def test_questions_of_json_lines_are_those_of_squad(read):
+    context, answers = "the cat\u2028sees \U0001f642 end", [answer_of("end", 15)]
+    found = [vars(read(content, context=context)[0]) for content in (
+        [qa_of(answers=answers)],
+        "\ufeff" + json.dumps(qa_of(answers=answers, context=context, data=1), ensure_ascii=False) + "\n")]
+    assert [example.pop("line") for example in found] == [None, 1] and found[0] == found[1]
+    assert found[0]["answer_span"] == (15, 18) and found[0]["context"] == context
+
+
 def test_gold_answers_of_json_lines(tmp_path):
     marks = [{"answers": ["b c", "z"]}, {"answers": [{"text": "c", "answer_start": 6}, {"text": "c"}],
                                          "is_impossible": False},
