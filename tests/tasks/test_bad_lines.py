@@ -74,12 +74,10 @@ def test_a_first_row_that_cannot_be_read_is_never_left_out(tmp_path):
     assert error_of(path, skip_bad_lines=True).startswith(expected)
 
 
-@pytest.mark.parametrize("header, advice", [
-    ('"Nr, lang";Datum, Tag', "If another character separates the columns, pass --delimiter."),
-    ('"Nr, lang"|label', "If another character separates the columns, pass --delimiter.")])
-def test_a_header_with_another_delimiter_names_the_flag(header, advice, tmp_path):
-    message = error_of(written(tmp_path, f"{header}\na;x\nb;y\n"))
-    assert "a.csv:1: a quote is not closed, or is in the middle" in message and advice in message
+def test_a_header_with_another_delimiter_names_the_flag(tmp_path):
+    message = error_of(written(tmp_path, '"Nr, lang"|label\na;x\nb;y\n'))
+    assert "a.csv:1: a quote is not closed, or is in the middle" in message
+    assert "If another character separates the columns, pass --delimiter." in message
 
 
 def test_scores_with_separators_are_one_problem(tmp_path):

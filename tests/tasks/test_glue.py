@@ -139,7 +139,7 @@ def test_cut_off_rows_of_qqp_are_left_out_but_in_the_test_set(tmp_path):
 
 @pytest.mark.parametrize("score, problem", [
     ("0", None), ("5.000", None), ("-0.01", "'-0.01' is not between 0 and 5"), ("5.01", "'5.01' is not bet"),
-    *((text, f"'{text}' is not a finite number") for text in ("much", "", "nan", "3,8"))])
+    ("nan", "'nan' is not a finite number")])
 def test_scores_are_numbers_from_0_to_5(score, problem, tmp_path):
     header, row = LAYOUTS["sts-b"][:2]
     path = write(tmp_path / "dev.tsv", header, row, row.replace("3.800", score))

