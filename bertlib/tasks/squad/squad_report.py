@@ -7,7 +7,7 @@ import numpy as np
 
 from bertlib.data.prediction_rows import PredictedRow
 from bertlib.reports import report_page, report_sections
-from bertlib.reports.report_page import Html, escape, paragraph
+from bertlib.reports.report_page import Html, escape
 from bertlib.tasks.squad import squad_data, squad_metrics
 
 _MAX_QUESTIONS = 2000
@@ -110,12 +110,11 @@ def _article(row, answer, gold):
                    f"F1 {row.details['f1']:.3f}", *details]
         rights = " · right: " + (" | ".join(map(report_page.name, row.label)) or "no answer")
     predicted = report_page.name(answer.text, report_page.TEXT_CHARACTERS) if answer.text else "no answer"
-    return Html(f'<article class="{css_class}">\n'
-                f'<h3>{report_page.name(question, report_page.TEXT_CHARACTERS)}</h3>\n'
-                f'<p>predicted: <b>{predicted}</b>{rights}</p>\n'
-                f'<p class="text context" dir="auto">{_shown_context(context, spans)}</p>\n'
-                f'{paragraph(" · ".join([*details, str(row.fields["id"])[:report_page.MAX_NAME]]))}'
-                '</article>\n')
+    content = Html(f'<h3>{report_page.name(question, report_page.TEXT_CHARACTERS)}</h3>\n'
+                   f'<p>predicted: <b>{predicted}</b>{rights}</p>\n'
+                   f'<p class="text context" dir="auto">{_shown_context(context, spans)}</p>\n')
+    return report_page.article(css_class, content, None,
+                               " · ".join([*details, str(row.fields["id"])[:report_page.MAX_NAME]]))
 
 
 def _shown_context(context, spans):
