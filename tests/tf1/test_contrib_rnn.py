@@ -3,7 +3,7 @@
 from graphs import names, normal, run
 from helpers import DATA
 import numpy as np
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 import pytest
 
 import tf1 as tf
@@ -17,9 +17,9 @@ def assert_same(found, expected):
         assert_allclose(one, other, atol=1e-5)
 
 
-def values_of(scope, peepholes=True, depth=DEPTH):
+def values_of(scope, peepholes):
     """Returns {name: random value} of the variables of an LSTM."""
-    return {f"{scope}/kernel": normal(depth + UNITS, 4 * UNITS), f"{scope}/bias": normal(4 * UNITS),
+    return {f"{scope}/kernel": normal(DEPTH + UNITS, 4 * UNITS), f"{scope}/bias": normal(4 * UNITS),
             **({f"{scope}/w_{gate}_diag": normal(UNITS) for gate in "ifo"} if peepholes else {})}
 
 
@@ -53,21 +53,17 @@ def test_a_cell_has_the_recorded_variables_outputs_and_states(name):
     assert_same(found, [recorded[f"result/{index}"] for index in range(len(recorded) - len(values))])
 
 
-def test_the_dropout_of_a_layer_norm_lstm_depends_on_the_step_and_its_round():
+def test_the_dropout_of_a_layer_norm_lstm_depends_on_the_step():
+    """test_tf1_estimator.py has the dropout of other cells in each round of a loop."""
     def build():
         cell = rnn.LayerNormBasicLSTMCell(40, layer_norm=False, dropout_keep_prob=0.5)
         with tf.variable_scope("", initializer=tf.ones_initializer()):
-            return tf.nn.dynamic_rnn(cell, tf.ones([1, 3, 2]), dtype=tf.float32)[1].c[0]
+            return cell(tf.ones([1, 2]), [tf.zeros([1, 40])] * 2)[0]
     first = run(build, step=7)
-    assert_array_equal(run(build, step=7), first)
-    # The state of a unit depends on the time steps in which the unit was dropped. An eighth of the units is
-    # dropped in all three time steps. More than three different values show that the masks of the time steps
-    # differ.
-    assert len(np.unique(np.round(first, 5))) > 3 and (run(build, step=8) != first).mean() > 0.3
+    assert 0.3 < (first == 0).mean() < 0.7 and (run(build, step=8) != first).mean() > 0.3
 
 
-@pytest.mark.parametrize("peepholes, lengths, backwards", [
-    (True, None, True), (True, [5, 2], False), (False, [5, 2], True), (False, [0, 4], False)])
+@pytest.mark.parametrize("peepholes, lengths, backwards", [(True, None, True), (False, [0, 4], False)])
 def test_a_fused_lstm_computes_what_a_block_cell_computes(peepholes, lengths, backwards):
     x, values = normal(2, 5, DEPTH), values_of("lstm_fused_cell", peepholes)
     options = dict(use_peephole=peepholes, cell_clip=0.6)
@@ -75,54 +71,47 @@ def test_a_fused_lstm_computes_what_a_block_cell_computes(peepholes, lengths, ba
     def build():
         cell = rnn.LSTMBlockFusedCell(UNITS, **options)
         cell = rnn.TimeReversedFusedRNN(cell) if backwards else cell
-        inputs = rnn.transpose_batch_time(tf.constant(x))
-        outputs, state = cell(inputs, dtype=tf.float32, sequence_length=lengths)
+        outputs, state = cell(rnn.transpose_batch_time(tf.constant(x)), dtype=tf.float32,
+                              sequence_length=lengths)
         assert set(names(tf.trainable_variables())) == set(values)
-        assert outputs.shape.as_list() == [5, 2, UNITS]
-        assert None not in tf.gradients(outputs, tf.trainable_variables())
-        again, _ = cell(inputs, dtype=tf.float32, sequence_length=lengths)  # the same variables
-        return tf.transpose(outputs, [1, 0, 2]), *state, tf.transpose(again, [1, 0, 2])
+        return tf.transpose(outputs, [1, 0, 2]), *state
 
     def expect():
-        def turned(rows):
-            return tf.reverse_sequence(rows, lengths or [5, 5], seq_axis=1) if backwards else rows
-        outputs, state = tf.nn.dynamic_rnn(rnn.LSTMBlockCell(UNITS, **options), turned(tf.constant(x)),
-                                           lengths, dtype=tf.float32)
-        return turned(outputs), *state, turned(outputs)
+        inputs = x[:, ::-1] if backwards else x
+        outputs, state = tf.nn.dynamic_rnn(rnn.LSTMBlockCell(UNITS, **options), tf.constant(inputs), lengths,
+                                           dtype=tf.float32)
+        return outputs[:, ::-1] if backwards else outputs, *state
     assert_same(run(build, values=values), run(expect, values=values_of("rnn/lstm_cell", peepholes)))
+
+
+def test_a_fused_lstm_is_reversed_within_the_lengths():
+    def build():
+        cell, inputs = rnn.LSTMBlockFusedCell(UNITS), normal(5, 2, DEPTH)
+        backwards = rnn.TimeReversedFusedRNN(cell)(inputs, sequence_length=[5, 2])[0]
+        return backwards[:2, 1], cell(inputs[1::-1, 1:])[0][::-1, 0]
+    assert_same(*([value] for value in run(build)))
 
 
 # --- Layers of cells ----------------------------------------------------------------------------------------
 
 
 def test_layers_in_both_directions():
-    def computed(wrapper, scope):
-        """Returns the outputs and states of the layers that `wrapper` builds in a scope."""
-        values = {}
-        for layer, depth in enumerate([DEPTH, 2 * UNITS]):
-            for way in ("fw", "bw"):
-                own = values_of(f"{scope}cell_{layer}/bidirectional_rnn/{way}/lstm_cell", False, depth)
-                values.update({name: value + layer * (way == "bw") for name, value in own.items()})
-
-        def build():
-            cells = [[rnn.LSTMCell(UNITS) for _ in range(2)] for _ in range(2)]
-            found = wrapper(*cells, tf.constant(normal(2, 5, DEPTH)), dtype=tf.float32,
-                            sequence_length=[5, 3])
-            assert set(names(tf.trainable_variables())) == set(values)
-            return tf.nest.flatten(found)
-        return run(build, values=values)
-
-    def one_by_one(forward, backward, inputs, **options):
+    def build():
+        cells = [[rnn.LSTMCell(UNITS) for _ in range(2)] for _ in range(2)]
+        options = dict(dtype=tf.float32, sequence_length=[5, 3])
+        inputs = tf.constant(normal(2, 5, DEPTH))
+        found = rnn.stack_bidirectional_dynamic_rnn(*cells, inputs, **options)
         states = []
-        for layer in range(2):
-            with tf.variable_scope(f"cell_{layer}"):
-                outputs, state = tf.nn.bidirectional_dynamic_rnn(forward[layer], backward[layer], inputs,
-                                                                 **options)
+        for layer, pair in enumerate(zip(*cells)):  # the cells keep their variables
+            with tf.variable_scope(f"stack_bidirectional_rnn/cell_{layer}", reuse=True):
+                outputs, state = tf.nn.bidirectional_dynamic_rnn(*pair, inputs, **options)
             inputs = tf.concat(outputs, 2)
             states.append(state)
-        return inputs, *zip(*states)
-    assert_same(computed(rnn.stack_bidirectional_dynamic_rnn, "stack_bidirectional_rnn/"),
-                computed(one_by_one, ""))
+        assert set(names(tf.trainable_variables())) == {
+            f"stack_bidirectional_rnn/cell_{layer}/bidirectional_rnn/{way}/lstm_cell/{kind}"
+            for layer in (0, 1) for way in ("fw", "bw") for kind in ("kernel", "bias")}
+        return tf.nest.flatten(found), tf.nest.flatten([inputs, *zip(*states)])
+    assert_same(*run(build))
 
 
 def stacked(**changes):
@@ -143,16 +132,14 @@ def test_what_cells_and_layers_do_not_do_is_refused(graph, build, message):
 
 
 @pytest.mark.parametrize("cell, scope", [
-    ("LSTMBlockCell", "lstm_cell"), ("SRUCell", "sru_cell"), ("GRUCell", "gru_cell"), ("NASCell", "nas_cell"),
-    ("LSTMCell", "lstm_cell"), ("LSTMBlockFusedCell", "lstm_fused_cell")])
-def test_a_second_cell_gets_a_scope_with_a_number(cell, scope):
-    with tf.Graph().as_default():
-        for _ in range(2):
-            made = getattr(tf.contrib.rnn, cell)(UNITS)
-            for _ in range(2):  # a cell keeps its variables
-                if "Fused" in cell:
-                    made(tf.ones([1, 2, UNITS]), dtype=tf.float32)
-                else:
-                    made(tf.ones([2, UNITS]), made.zero_state(2, tf.float32))
-        assert {variable.op.name.split("/")[0] for variable in tf.global_variables()} == {scope, f"{scope}_1"}
-        assert "Fused" in cell or made.trainable_weights
+    ("LSTMBlockCell", "lstm_cell"), ("SRUCell", "sru_cell"), ("NASCell", "nas_cell"),
+    ("LSTMBlockFusedCell", "lstm_fused_cell")])
+def test_a_second_cell_gets_a_scope_with_a_number(graph, cell, scope):
+    for _ in range(2):
+        made = getattr(rnn, cell)(UNITS)
+        for _ in range(2):  # a cell keeps its variables
+            if "Fused" in cell:
+                made(tf.ones([1, 2, UNITS]))
+            else:
+                made(tf.ones([2, UNITS]), made.zero_state(2, tf.float32))
+    assert {name.split("/")[0] for name in names(tf.global_variables())} == {scope, f"{scope}_1"}

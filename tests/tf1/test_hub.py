@@ -35,30 +35,6 @@ def tokens(module, inputs=None):
 # --- A model of this project -----------------------------------------------------------------------------
 
 
-def test_it_computes_what_the_model_computes(module, tiny_model):
-    outputs = tokens(hub.Module(module))
-    model = modeling.BertModel(modeling.BertConfig.from_dict(tiny.CONFIG), False,
-                               *map(tf.constant, hub_modules.inputs().values()))
-    expected = {"pooled_output": model.get_pooled_output(), "sequence_output": model.get_sequence_output()}
-    assert outputs["sequence_output"].shape.as_list() == [3, tiny.SEQ_LENGTH, tiny.CONFIG["hidden_size"]]
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        tiny.load(session, tf.trainable_variables(), tiny_model.weights)
-        ours, wanted = session.run([outputs, expected])
-    for name, array in wanted.items():
-        # The two graphs round in different ways. On CPUs with AVX2, a value near 0 differed by 2e-6.
-        assert_allclose(ours[name], array, rtol=1e-4, atol=1e-5)
-
-
-def test_its_tokenizer_is_an_asset_of_it(module, tiny_model):
-    info = hub.Module(module)(signature="tokenization_info", as_dict=True)
-    found = evaluate(info)
-    assert found["vocab_file"].decode() == f"{module}/assets/vocab.txt" and found["do_lower_case"]
-    with open(found["vocab_file"], encoding="utf-8") as reader:
-        assert reader.read() == tiny_model.vocab.read_text()
-    assert f"{module}/assets/vocab.txt".encode() in evaluate(tf.get_collection(tf.GraphKeys.ASSET_FILEPATHS))
-
-
 def test_variables_have_the_modules_weights_and_its_name(module, tiny_model):
     with tf.variable_scope("scope"), tf.name_scope("elsewhere"):
         first = hub.Module(module, name="encoder")
@@ -72,23 +48,17 @@ def test_variables_have_the_modules_weights_and_its_name(module, tiny_model):
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         assert_array_equal(session.run(first.variable_map[name]), tiny_model.weights[name])
-        session.run(first.variable_map[name].assign(np.zeros_like(tiny_model.weights[name])))
-        assert_array_equal(session.run(again.variable_map[name]), tiny_model.weights[name])
     assert again.variables == [again.variable_map[name] for name in sorted(tiny_model.weights)]
 
 
 def test_it_may_be_applied_more_than_once_and_inside_of_a_condition(module):
     found = hub.Module(module)
     variables = len(tf.global_variables())
-    first, second = tokens(found)["pooled_output"], tokens(found)["pooled_output"]
+    first = tokens(found)["pooled_output"]
     inside = tf.cond(tf.placeholder_with_default(True, []), lambda: tokens(found)["pooled_output"],
                      lambda: tf.zeros([3, tiny.CONFIG["hidden_size"]]))
-    assert len(tf.global_variables()) == variables
-    assert (first.op.name.split("/")[0], second.op.name.split("/")[0]) == (
-        "module_apply_tokens", "module_apply_tokens_1")
-    one, two, three = evaluate([first, second, inside])
-    assert_array_equal(one, two)
-    assert_array_equal(one, three)
+    assert len(tf.global_variables()) == variables and first.op.name.startswith("module_apply_tokens/")
+    assert_array_equal(*evaluate([first, inside]))
 
 
 def test_it_tells_of_its_signatures(module):
@@ -106,7 +76,7 @@ def test_it_tells_of_its_signatures(module):
 # --- Other modules ---------------------------------------------------------------------------------------
 
 
-def of_everything(tiny_model, use_resource=True):
+def of_everything(tiny_model, use_resource):
     """Returns a function that builds a module with a table, a partitioned variable, a loop and collections.
     """
     def build(tags):
@@ -126,35 +96,31 @@ def of_everything(tiny_model, use_resource=True):
 
 
 @pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
-def test_tables_loops_and_collections(tiny_model, tmp_path, use_resource):
-    path = hub_modules.write_graphs(tmp_path / "module", of_everything(tiny_model, use_resource))
+def test_tables_loops_and_collections(tiny_model, tmp_path, session, use_resource):
+    path = str(hub_modules.write_graphs(tmp_path / "module", of_everything(tiny_model, use_resource)))
     x = np.arange(8, dtype=np.float32).reshape(2, 4)
-    plain = hub.Module(str(path), name="plain")
-    plain(x)
-    for key in ("update_ops", "regularization_losses", "trainable_variables"):
-        assert not tf.get_collection(key)
-    found = hub.Module(str(path), trainable=True, tags={"train"})
+    hub.Module(path, name="plain")(x)
+    assert not any(map(tf.get_collection, ("update_ops", "regularization_losses", "trainable_variables")))
+    found = hub.Module(path, trainable=True, tags={"train"})
     y, index, looped = found(x), found(["cat", "zzz"], signature="look:up"), found(x, signature="loop")
-    assert isinstance(found.variable_map["parts"], list) and len(found.variable_map["parts"]) == 2
     assert {variable.op.name for variable in tf.trainable_variables()} == {
         f"module/{name}" for name in ("weights", "parts/part_0", "parts/part_1", "batch_normalization/beta",
                                       "batch_normalization/gamma")}
     (loss,) = tf.get_collection(tf.GraphKeys.REGULARIZATION_LOSSES)
     updates = tf.get_collection(tf.GraphKeys.UPDATE_OPS, scope="module_apply_default/")
     w = found.variable_map["weights"]
-    gradients = [tf.gradients(tf.reduce_sum(product), w)[0] for product in (looped, x @ w @ w @ w)]
-    with tf.Session() as session:
-        session.run([tf.global_variables_initializer(), tf.tables_initializer()])
-        weights, y, index, looped, loss, gradients = session.run([w, y, index, looped, loss, gradients])
-        session.run(updates)
-        mean = session.run(found.variable_map["batch_normalization/moving_mean"])
+    session.run([tf.global_variables_initializer(), tf.tables_initializer()])
+    weights, y, index, loss, (looped, product), gradients = session.run([w, y, index, loss, *zip(*(
+        (result, tf.gradients(result, w)[0]) for result in (looped, x @ w @ w @ w)))])
+    session.run(updates)
+    mean = session.run(found.variable_map["batch_normalization/moving_mean"])
+    assert_allclose(looped, product, rtol=1e-4)
+    assert_allclose(*gradients, rtol=1e-4)
     product = x @ weights
     assert_allclose(y, (product - product.mean(0)) / np.sqrt(product.var(0) + 1e-3), rtol=1e-4, atol=1e-5)
     assert_allclose(mean, 0.01 * product.mean(0), rtol=1e-4)
     assert index.tolist() == [tiny.VOCABULARY.index("cat"), -1]
     assert_allclose(loss, 0.05 * (weights**2).sum(), rtol=1e-5)
-    assert_allclose(looped, x @ weights @ weights @ weights, rtol=1e-4)
-    assert_allclose(*gradients, rtol=1e-4)
 
 
 def drawing(tags):
@@ -176,10 +142,8 @@ def test_what_it_draws_depends_on_the_seed_and_the_step_only(tmp_path):
     for name, values in first.items():
         assert_array_equal(values, again[name])
         assert not np.array_equal(values, other_step[name]) and not np.array_equal(values, other_seed[name])
-    assert abs(first["uniform"].mean() - 0.5) < 0.02 and first["uniform"].min() >= 0
-    assert abs(first["normal"].std() - 1) < 0.03 and abs(first["cut"]).max() < 2.001
-    assert set(first["whole"]) == {5, 6, 7, 8} and first["whole"].dtype == np.int64
-    assert abs(np.corrcoef(first["normal"], first["cut"])[0, 1]) < 0.05
+    assert abs(first["uniform"].mean() - 0.5) < 0.02 and abs(first["normal"].std() - 1) < 0.03
+    assert abs(first["cut"]).max() < 2.001 and set(first["whole"]) == {5, 6, 7, 8}
 
 
 def with_custom_gradient(tags):
@@ -240,20 +204,6 @@ def test_a_module_that_is_made_has_the_weights_of_the_checkpoint(module, tiny_mo
     assert places.tolist() == [[[0, 1, 0, 0, 0], [0, 0, 1, 0, 0]]]
     assert vocab_file.decode() == f"{tmp_path}/made/assets/vocab.txt"
     assert sorted(path.name for path in tmp_path.glob("made*")) == ["made"]
-
-
-@pytest.mark.slow(reason="a training of a module, and two exports")
-def test_a_module_is_exported_as_it_was_trained(module, tiny_model, tmp_path):
-    """The test exports a new module, which starts from its initializers, and a module that was read."""
-    for number, spec in enumerate([hub.create_module_spec(model_fn_of(tiny_model), VARIANTS), module]):
-        with tf.Graph().as_default(), tf.Session() as session:
-            trained = hub.Module(spec, trainable=True)
-            outputs = tokens(trained)
-            session.run(tf.global_variables_initializer())
-            trained.variables[0].load(session.run(trained.variables[0]) + 1, session)
-            expected = session.run(outputs)
-            trained.export(str(tmp_path / str(number)), session)
-        assert_equal(evaluate(tokens(hub.Module(str(tmp_path / str(number))))), expected)
 
 
 def signed(*names):

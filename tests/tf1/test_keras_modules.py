@@ -45,14 +45,15 @@ def test_names_that_keras_never_had_are_missing():
             exec(rewriting.compiled(statement.encode(), "script.py"), {})
 
 
-def test_a_metric_can_be_a_method():
+def test_a_model_with_a_mask_is_trained_and_a_metric_can_be_a_method(session):
     class Scores(object):
         def zero(self, labels, predictions):
             return 0.0 * tf.reduce_mean(predictions)
 
-    with tf.Graph().as_default(), tf.Session() as session:
-        tf.keras.backend.set_session(session)
-        model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=[2])])
-        model.compile("sgd", "mse", metrics=[Scores().zero])
-        history = model.fit(np.ones([4, 2]), np.ones([4, 1]), verbose=0).history
+    keras = tf.keras
+    keras.backend.set_session(session)
+    model = keras.Sequential([keras.layers.Embedding(5, 2, mask_zero=True), keras.layers.Dropout(0.5),
+                              keras.layers.LSTM(1)])
+    model.compile("sgd", "mse", metrics=[Scores().zero])
+    history = model.fit(np.ones([4, 2]), np.ones([4, 1]), verbose=0).history
     assert history["zero"] == [0]

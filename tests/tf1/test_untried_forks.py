@@ -17,81 +17,64 @@ N = 3
 # --- Names of the results of crf_decode ------------------------------------------------------------------
 
 
-def decoded(length, declared):
-    """Returns the tags and scores of crf_decode on two sequences, in a new scope of the default graph."""
+@pytest.mark.parametrize("declared, names", [
+    (4, ["loss/ReverseSequence_1", "loss/Max"]), (None, ["loss/cond/Merge", "loss/cond/Merge_1"])])
+def test_decoded_tags_have_the_op_names_of_tensorflow_1(session, declared, names):
     with tf.name_scope("loss"):
-        scores = tf.placeholder_with_default(normal(2, length, N), [None, declared, N])
-        return tf.contrib.crf.crf_decode(scores, tf.constant(normal(N, N)), tf.constant([1, length]))
+        scores = tf.placeholder_with_default(normal(2, 4, N), [None, declared, N])
+        found = tf.contrib.crf.crf_decode(scores, tf.constant(normal(N, N)), tf.constant([1, 4]))
+    assert [tensor.op.name for tensor in found] == names
+    tags, scores = session.run([f"{name}:0" for name in names])
+    assert tags.shape == (2, 4) and scores.shape == (2,)
 
 
-@pytest.mark.parametrize("length, declared, names", [
-    (4, 4, ["loss/ReverseSequence_1", "loss/Max"]), (4, None, ["loss/cond/Merge", "loss/cond/Merge_1"])],
-    ids=["known", "unknown"])
-def test_decoded_tags_have_the_op_names_of_tensorflow_1(length, declared, names):
-    with tf.Graph().as_default() as graph, tf.Session() as session:
-        found = decoded(length, declared)
-        assert [tensor.op.name for tensor in found] == names
-        # A program that restores the graph finds the tensors by these names.
-        read = tf.train.export_meta_graph(clear_extraneous_savers=True)
-        expected = session.run(found)
-        with tf.Graph().as_default() as graph, tf.Session() as other:
-            tf.train.import_meta_graph(read)
-            again = other.run([graph.get_tensor_by_name(f"{name}:0") for name in names])
-        for before, after in zip(expected, again):
-            assert_array_equal(before, after)
-
-
-def test_ops_after_a_decoding_are_numbered_as_in_tensorflow_1():
-    with tf.Graph().as_default():
-        scores, transitions = tf.constant(normal(2, 4, N)), tf.constant(normal(N, N))
-        found = [tf.contrib.crf.crf_decode(scores, transitions, [4, 2])[0] for _ in range(2)]
-        assert [tags.op.name for tags in found] == ["ReverseSequence_1", "ReverseSequence_3"]
-        assert tf.argmax(scores, -1).op.name == "ArgMax_2" and tf.reduce_max(scores).op.name == "Max_2"
+def test_ops_after_a_decoding_are_numbered_as_in_tensorflow_1(graph):
+    scores, transitions = tf.constant(normal(2, 4, N)), tf.constant(normal(N, N))
+    found = [tf.contrib.crf.crf_decode(scores, transitions, [4, 2])[0] for _ in range(2)]
+    assert [tags.op.name for tags in found] == ["ReverseSequence_1", "ReverseSequence_3"]
+    assert tf.argmax(scores, -1).op.name == "ArgMax_2" and tf.reduce_max(scores).op.name == "Max_2"
 
 
 # --- tf.contrib.graph_editor -----------------------------------------------------------------------------
 
 
-def test_a_program_recomputes_by_editing_the_graph():
+def test_a_program_recomputes_by_editing_the_graph(session):
     """Programs copy the ops before a tensor. The copies wait for a gradient, and their results replace it."""
     ge = tf.contrib.graph_editor
-    with tf.Graph().as_default(), tf.Session() as session:
-        tf.train.get_or_create_global_step()
-        x = tf.placeholder_with_default(normal(5, 8), [None, 8])
-        first = tf.nn.dropout(tf.layers.dense(x, 8, tf.tanh), 0.5)
-        loss = tf.reduce_sum(tf.layers.dense(first, 8, tf.tanh) ** 2)
-        forward = ge.get_forward_walk_ops([variable.op for variable in tf.trainable_variables()],
-                                          within_ops=ge.get_backward_walk_ops(loss.op))
-        copied = [op for op in ge.get_backward_walk_ops(loss.op, stop_at_ts=[first])
-                  if op in forward and op.inputs and op.type != "ReadVariableOp"]
-        view, info = ge.copy_with_input_replacements(ge.sgv(copied), {})
-        again = info.transformed(loss)
-        assert len(view.ops) == len(copied) and info.transformed(loss.op) is again.op is not loss.op
-        cut = tf.stop_gradient(first)
-        assert ge.reroute_ts([cut], [first], can_modify=info._transformed_ops.values()) == 1
-        ge.add_control_inputs(again.op, [x.op])
-        assert again.op.control_inputs == [x.op] and tf.gradients(again, first) == [None]
-        session.run(tf.global_variables_initializer())
-        pairs = [(again, loss), (tf.gradients(again, cut)[0], tf.gradients(loss, first)[0])]
-        for ours, theirs in session.run(pairs):
-            assert np.abs(theirs).max() > 0
-            assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
+    tf.train.get_or_create_global_step()
+    x = tf.placeholder_with_default(normal(5, 8), [None, 8])
+    first = tf.nn.dropout(tf.layers.dense(x, 8, tf.tanh), 0.5)
+    loss = tf.reduce_sum(tf.layers.dense(first, 8, tf.tanh) ** 2)
+    forward = ge.get_forward_walk_ops([variable.op for variable in tf.trainable_variables()],
+                                      within_ops=ge.get_backward_walk_ops(loss.op))
+    copied = [op for op in ge.get_backward_walk_ops(loss.op, stop_at_ts=[first])
+              if op in forward and op.inputs and op.type != "ReadVariableOp"]
+    view, info = ge.copy_with_input_replacements(ge.sgv(copied), {})
+    again = info.transformed(loss)
+    assert len(view.ops) == len(copied) and info.transformed(loss.op) is again.op is not loss.op
+    cut = tf.stop_gradient(first)
+    assert ge.reroute_ts([cut], [first], can_modify=info._transformed_ops.values()) == 1
+    ge.add_control_inputs(again.op, [x.op])
+    assert again.op.control_inputs == [x.op] and tf.gradients(again, first) == [None]
+    session.run(tf.global_variables_initializer())
+    pairs = [(again, loss), (tf.gradients(again, cut)[0], tf.gradients(loss, first)[0])]
+    for ours, theirs in session.run(pairs):
+        assert np.abs(theirs).max() > 0
+        assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
 
 
-def test_ops_and_tensors_are_chosen_by_name_and_place():
+def test_ops_and_tensors_are_chosen_by_name_and_place(graph):
     ge = tf.contrib.graph_editor
-    with tf.Graph().as_default():
-        a = tf.constant(1.0, name="a")
-        b = tf.add(a, 1.0, name="b")
-        c = tf.multiply(b, b, name="c")
-        assert set(ge.get_backward_walk_ops(c, inclusive=False)) == {a.op, b.op, b.op.inputs[1].op}
-        assert ge.get_backward_walk_ops(c, stop_at_ts=[b]) == [c.op]
-        assert ge.get_forward_walk_ops([a.op], inclusive=False) == [b.op, c.op]
-        assert ge.get_forward_walk_ops(a, within_ops=[a.op, b.op]) == [a.op, b.op]
-        assert ge.filter_ts_from_regex([c.op, b.op], "b$") == [b] and ge.select_ops("[ac]") == [a.op, c.op]
-        with pytest.raises(NotImplementedError, match="cond/Merge is control flow, which is not copied"):
-            tf.cond(a > 0.0, lambda: a + 1.0, lambda: a)
-            ge.copy_with_input_replacements(ge.sgv(ge.select_ops("cond/")), {})
+    a = tf.constant(1.0, name="a")
+    b = tf.identity(a, name="b")
+    c = tf.multiply(b, b, name="c")
+    assert ge.get_backward_walk_ops(c, inclusive=False) == [b.op, a.op]
+    assert ge.get_forward_walk_ops(a, within_ops=[a.op, b.op]) == [a.op, b.op]
+    assert ge.filter_ts_from_regex([c.op, b.op], "b$") == [b] and ge.select_ops("[ac]") == [a.op, c.op]
+    assert ge.reroute_ts([b], [a]) == 0  # b itself keeps its input
+    tf.cond(a > 0.0, lambda: a + 1.0, lambda: a)
+    with pytest.raises(NotImplementedError, match="cond/Merge is control flow, which is not copied"):
+        ge.copy_with_input_replacements(ge.sgv(ge.select_ops("cond/")), {})
 
 
 # --- Options of sessions ---------------------------------------------------------------------------------
@@ -107,18 +90,16 @@ def options_of_session(asked, kind=tf.Session):
 
 def test_a_session_has_no_more_threads_than_are_of_use(monkeypatch):
     messages = []
-
-    def note(level, text, count, *values):
-        assert level == logging.WARNING and count == 1  # one line for all sessions
-        messages.append(text % values)
-    monkeypatch.setattr(logging, "log_first_n", note)
+    monkeypatch.setattr(logging, "log_first_n", lambda level, text, count, *values: messages.append(
+        (level, count, text % values)))
     asked = tf.ConfigProto(intra_op_parallelism_threads=1024, inter_op_parallelism_threads=1000,
                            allow_soft_placement=True)
     for kind in (tf.Session, tf.InteractiveSession):
         used = options_of_session(asked, kind)
         assert 0 < used.intra_op_parallelism_threads <= 64 and 0 < used.inter_op_parallelism_threads <= 64
         assert used.allow_soft_placement and asked.intra_op_parallelism_threads == 1024
-    assert messages[0].startswith("tf.ConfigProto(intra_op_parallelism_threads=1024, inter_op_parallelism_th")
+    (level, count, text), _ = messages
+    assert (level, count) == (logging.WARNING, 1) and "intra_op_parallelism_threads=1024" in text
     used = options_of_session(tf.ConfigProto(intra_op_parallelism_threads=3))
     assert used.intra_op_parallelism_threads == 3 and len(messages) == 2
 

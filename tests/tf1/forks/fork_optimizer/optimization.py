@@ -14,8 +14,7 @@ def create_train_op(loss, peak_rate, num_train_steps, num_warmup_steps, use_tpu)
         rate = tf.where(done < 1.0, peak_rate * done, rate)
     tf.summary.scalar("learning_rate", rate)
 
-    optimizer = AdamWeightDecayOptimizer(rate, weight_decay_rate=0.01,
-                                         exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"])
+    optimizer = AdamWeightDecayOptimizer(rate)
     if use_tpu:
         optimizer = tf.contrib.tpu.CrossShardOptimizer(optimizer)
     tvars = tf.trainable_variables()
@@ -29,15 +28,9 @@ def create_train_op(loss, peak_rate, num_train_steps, num_warmup_steps, use_tpu)
 class AdamWeightDecayOptimizer(tf.train.Optimizer):
     """Adam without bias correction; the decay is not part of the gradient."""
 
-    def __init__(self, learning_rate, weight_decay_rate=0.0, beta_1=0.9, beta_2=0.999, epsilon=1e-6,
-                 exclude_from_weight_decay=None, name="AdamWeightDecayOptimizer"):
-        super().__init__(False, name)
+    def __init__(self, learning_rate):
+        super().__init__(False, "AdamWeightDecayOptimizer")
         self.learning_rate = learning_rate
-        self.weight_decay_rate = weight_decay_rate
-        self.beta_1 = beta_1
-        self.beta_2 = beta_2
-        self.epsilon = epsilon
-        self.exclude_from_weight_decay = exclude_from_weight_decay
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         assignments = []
@@ -48,15 +41,11 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             m, v = (tf.get_variable(f"{param_name}/{slot}", shape=param.shape.as_list(), dtype=tf.float32,
                                     trainable=False, initializer=tf.zeros_initializer())
                     for slot in ("adam_m", "adam_v"))
-            next_m = tf.multiply(self.beta_1, m) + tf.multiply(1.0 - self.beta_1, grad)
-            next_v = tf.multiply(self.beta_2, v) + tf.multiply(1.0 - self.beta_2, tf.square(grad))
-            update = next_m / (tf.sqrt(next_v) + self.epsilon)
-            if self._decays(param_name):
-                update += self.weight_decay_rate * param
+            next_m = tf.multiply(0.9, m) + tf.multiply(0.1, grad)
+            next_v = tf.multiply(0.999, v) + tf.multiply(0.001, tf.square(grad))
+            update = next_m / (tf.sqrt(next_v) + 1e-6)
+            if not re.search("LayerNorm|layer_norm|bias", param_name):
+                update += 0.01 * param
             next_param = param - self.learning_rate * update
             assignments.extend([param.assign(next_param), m.assign(next_m), v.assign(next_v)])
         return tf.group(*assignments, name=name)
-
-    def _decays(self, param_name):
-        return bool(self.weight_decay_rate) and not any(
-            re.search(pattern, param_name) for pattern in self.exclude_from_weight_decay or [])

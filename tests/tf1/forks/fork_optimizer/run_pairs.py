@@ -1,4 +1,7 @@
-"""Predicts whether two sentences belong together: TPUEstimator, own optimizer, sharded records."""
+"""Predicts whether two sentences belong together: TPUEstimator, own optimizer, sharded records.
+
+The folder data_dir has train.tsv, dev.tsv and test.tsv. A line contains 0 or 1, a sentence and a sentence.
+"""
 
 import collections
 import os
@@ -12,45 +15,40 @@ import tokenization
 flags = tf.flags
 FLAGS = flags.FLAGS
 
-flags.DEFINE_string("data_dir", None,
-                    "Where train.tsv, dev.tsv and test.tsv are: 0 or 1, sentence, sentence.")
-flags.DEFINE_string("output_dir", None, "Where checkpoints, records and results go.")
-flags.DEFINE_string("bert_config_file", None, "The model's configuration.")
-flags.DEFINE_string("vocab_file", None, "The model's vocabulary.")
-flags.DEFINE_string("init_checkpoint", None, "The pretrained model.")
-flags.DEFINE_integer("max_seq_length", 64, "Tokens of a pair.")
-flags.DEFINE_bool("do_train", False, "Whether to train.")
-flags.DEFINE_bool("do_eval", False, "Whether to evaluate on dev.tsv.")
-flags.DEFINE_bool("do_predict", False, "Whether to predict test.tsv.")
-flags.DEFINE_bool("do_export", False,
-                  "Whether to export the model, and to predict test.tsv with the exported one.")
-flags.DEFINE_integer("train_batch_size", 32, "Pairs of a training step.")
-flags.DEFINE_integer("eval_batch_size", 8, "Pairs of an evaluation or prediction step.")
+for name in ("data_dir", "output_dir", "bert_config_file", "vocab_file", "init_checkpoint"):
+    flags.DEFINE_string(name, None, "A path.")
+for name in ("do_train", "do_eval", "do_predict", "do_export", "use_tpu"):
+    flags.DEFINE_bool(name, False, "Whether to do this.")
+for name, default in (("max_seq_length", 64), ("train_batch_size", 32), ("eval_batch_size", 8),
+                      ("num_train_steps", 1000), ("num_warmup_steps", 100), ("save_checkpoints_steps", 500)):
+    flags.DEFINE_integer(name, default, "A number.")
 flags.DEFINE_float("learning_rate", 5e-5, "The highest learning rate.")
-flags.DEFINE_integer("num_train_steps", 1000, "Training steps.")
-flags.DEFINE_integer("num_warmup_steps", 100, "Steps of warm-up.")
-flags.DEFINE_integer("save_checkpoints_steps", 500, "Steps between checkpoints.")
-flags.DEFINE_bool("use_tpu", False, "Whether to use a TPU.")
 
 
-def write_shards(part, num_shards, tokenizer):
-    """Writes the examples of a file to the shards in turn. Returns a pattern that all shards match."""
+def read_examples(part, tokenizer):
+    """Returns the features of each line of a file."""
+    examples = []
+    with tf.gfile.GFile(os.path.join(FLAGS.data_dir, part + ".tsv")) as reader:
+        for line in reader:
+            label, first, second = line.rstrip("\n").split("\t")
+            first = ["[CLS]"] + tokenizer.tokenize(first) + ["[SEP]"]
+            second = (tokenizer.tokenize(second) + ["[SEP]"])[:FLAGS.max_seq_length - len(first)]
+            ids = tokenizer.convert_tokens_to_ids(first + second)
+            padding = [0] * (FLAGS.max_seq_length - len(ids))
+            examples.append(collections.OrderedDict(
+                input_ids=ids + padding, input_mask=[1] * len(ids) + padding,
+                segment_ids=[0] * len(first) + [1] * len(second) + padding, label=[int(label)]))
+    return examples
+
+
+def write_shards(part, num_shards, examples):
+    """Writes examples to the shards in turn. Returns a pattern that all shards match."""
     pattern = os.path.join(FLAGS.output_dir, f"{part}-*.tfrecord")
     writers = [tf.python_io.TFRecordWriter(pattern.replace("*", str(index))) for index in range(num_shards)]
-    with tf.gfile.GFile(os.path.join(FLAGS.data_dir, part + ".tsv")) as reader:
-        for index, line in enumerate(reader):
-            label, first, second = line.rstrip("\n").split("\t")
-            first, second = tokenizer.tokenize(first), tokenizer.tokenize(second)
-            while len(first) + len(second) > FLAGS.max_seq_length - 3:
-                (first if len(first) > len(second) else second).pop()
-            ids = tokenizer.convert_tokens_to_ids(["[CLS]", *first, "[SEP]", *second, "[SEP]"])
-            padding = [0] * (FLAGS.max_seq_length - len(ids))
-            values = collections.OrderedDict(
-                input_ids=ids + padding, input_mask=[1] * len(ids) + padding,
-                segment_ids=[0] * (len(first) + 2) + [1] * (len(second) + 1) + padding, label=[int(label)])
-            writers[index % num_shards].write(tf.train.Example(features=tf.train.Features(feature={
-                name: tf.train.Feature(int64_list=tf.train.Int64List(value=value))
-                for name, value in values.items()})).SerializeToString())
+    for index, example in enumerate(examples):
+        writers[index % num_shards].write(tf.train.Example(features=tf.train.Features(feature={
+            name: tf.train.Feature(int64_list=tf.train.Int64List(value=value))
+            for name, value in example.items()})).SerializeToString())
     for writer in writers:
         writer.close()
     return pattern
@@ -134,17 +132,6 @@ def serving_input_receiver_fn():
         {**inputs, "input_mask": tf.sign(inputs["input_ids"])}, inputs)
 
 
-def read_inputs(pattern):
-    inputs = {"input_ids": [], "segment_ids": []}
-    for path in sorted(tf.gfile.Glob(pattern)):
-        for record in tf.python_io.tf_record_iterator(path):
-            example = tf.train.Example()
-            example.ParseFromString(record)
-            for name, rows in inputs.items():
-                rows.append(list(example.features.feature[name].int64_list.value))
-    return inputs
-
-
 def main(_):
     tf.logging.set_verbosity(tf.logging.INFO)
     tf.gfile.MakeDirs(FLAGS.output_dir)
@@ -162,25 +149,27 @@ def main(_):
         train_batch_size=FLAGS.train_batch_size, eval_batch_size=FLAGS.eval_batch_size,
         predict_batch_size=FLAGS.eval_batch_size)
 
+    def input_fn_of(part, num_shards=1):
+        pattern = write_shards(part, num_shards, read_examples(part, tokenizer))
+        return input_fn_builder(pattern, is_training=part == "train")
+
     if FLAGS.do_train:
-        pattern = write_shards("train", 3, tokenizer)
-        estimator.train(input_fn_builder(pattern, is_training=True), max_steps=FLAGS.num_train_steps)
+        estimator.train(input_fn_of("train", 3), max_steps=FLAGS.num_train_steps)
     if FLAGS.do_eval:
-        result = estimator.evaluate(input_fn_builder(write_shards("dev", 1, tokenizer), is_training=False))
+        result = estimator.evaluate(input_fn_of("dev"))
         with tf.gfile.Open(os.path.join(FLAGS.output_dir, "eval_results.txt"), "w") as writer:
             for key in sorted(result.keys()):
                 writer.write(f"{key} = {result[key]}\n")
-    if FLAGS.do_predict or FLAGS.do_export:
-        pattern = write_shards("test", 1, tokenizer)
     if FLAGS.do_predict:
         write_probabilities(os.path.join(FLAGS.output_dir, "test_results.tsv"), (
-            one["probabilities"] for one in estimator.predict(input_fn_builder(pattern, is_training=False))))
+            one["probabilities"] for one in estimator.predict(input_fn_of("test"))))
     if FLAGS.do_export:
         export_dir = estimator.export_savedmodel(os.path.join(FLAGS.output_dir, "export"),
                                                  serving_input_receiver_fn)
-        predict_fn = tf.contrib.predictor.from_saved_model(export_dir.decode("utf-8"))
-        write_probabilities(os.path.join(FLAGS.output_dir, "exported_results.tsv"),
-                            predict_fn(read_inputs(pattern))["probabilities"])
+        examples = read_examples("test", tokenizer)
+        found = tf.contrib.predictor.from_saved_model(export_dir.decode("utf-8"))(
+            {name: [example[name] for example in examples] for name in ("input_ids", "segment_ids")})
+        write_probabilities(os.path.join(FLAGS.output_dir, "exported_results.tsv"), found["probabilities"])
 
 
 if __name__ == "__main__":
