@@ -495,8 +495,6 @@ def test_script(scripts, files):
     assert all(written)
     again = scripts.run("create_pretraining_data.py", *flags, "--num_workers=2", cwd=files)
     again.assert_success("1 of 1 blocks are already written")
-    other = scripts.run("create_pretraining_data.py", *flags, "--do_whole_word_mask", cwd=files)
-    other.assert_refused("do_whole_word_mask was False and is now True")
     assert contents([files / "a", files / "b"]) == written
 
 

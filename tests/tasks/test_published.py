@@ -33,17 +33,11 @@ def write(folder, contents):
         (folder / name).write_bytes(data)
 
 
-def test_mrpc_comes_out_as_glue_distributes_it(tmp_path):
-    write(tmp_path, parts())
+@pytest.mark.parametrize("existing", [{}, {"dev.tsv": "mine"}])
+def test_mrpc_comes_out_as_glue_distributes_it_and_existing_files_stay(existing, tmp_path):
+    write(tmp_path, {**parts(), **{name: text.encode() for name, text in existing.items()}})
     published_files.join_mrpc(str(tmp_path))
-    assert {name: (tmp_path / name).read_bytes().decode() for name in MRPC} == MRPC
-
-
-def test_files_that_are_there_are_left(tmp_path):
-    write(tmp_path, {**parts(), "dev.tsv": b"mine"})
-    published_files.join_mrpc(str(tmp_path))
-    assert (tmp_path / "dev.tsv").read_bytes() == b"mine"
-    assert (tmp_path / "train.tsv").read_bytes().decode() == MRPC["train.tsv"]
+    assert {name: (tmp_path / name).read_bytes().decode() for name in MRPC} == {**MRPC, **existing}
 
 
 @pytest.mark.parametrize(("changed", "says"), [

@@ -32,7 +32,7 @@ def write(directory, **changes):
 
 
 @pytest.mark.parametrize("changes, said", [
-    (dict(format=3), "is not a record of format 1 or 2, which this version reads. Train again, or remove"),
+    (dict(format=3), "is not a record of format 1 or 2, which this version reads. Train again"),
     (dict(format=2), "is damaged: it lacks code. Restore the file")])
 def test_records_of_other_versions_are_refused(tmp_path, changes, said):
     record = write(tmp_path, **changes)

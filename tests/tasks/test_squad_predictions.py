@@ -71,8 +71,7 @@ def test_final_texts_are_the_recorded_ones(recording):
 
 @pytest.mark.parametrize("context, n_best_size, longest, found", [
     ("cat dog bird", 20, 30, ["cat", "cat dog", "cat dog bird", "dog", "dog bird", "bird"]),
-    ("cat dog bird", 20, 2, ["cat", "cat dog", "dog", "dog bird", "bird"]),
-    ("cat cat", 20, 30, ["cat", "cat cat"]), ("cat dog bird", 6, 30, ["cat", "cat dog", "dog"])])
+    ("cat dog bird", 6, 2, ["cat", "cat dog", "dog"]), ("cat cat", 20, 30, ["cat", "cat cat"])])
 def test_equal_logits_are_taken_in_the_order_of_positions(context, n_best_size, longest, found):
     question = example("q", "?", context)
     feature = window(0, question.doc_tokens)  # the first word is at place 4
