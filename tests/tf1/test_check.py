@@ -312,8 +312,9 @@ def train():
   import no_such_package_either
 class Trie(object):
   def iteritems(self): return []
+  def values(self): return []
   def next(self): return 1
-Trie().iteritems(); os.path.join("/", "x"); time.time(); string.ascii_letters
+Trie().iteritems(); Trie().values()[0]; os.path.join("/", "x"); time.time(); string.ascii_letters
 {"keys": 1}["keys"]; len({}.keys()); tree.keys("prefix")[0]; list(map(int, []))[0]; sorted([], key=len); 4 / 2
 [1][0:2 // 1]; np.sum([1]); np.bool_(1); "x".encode("utf-8"); b"x".decode("utf-8")
 b = 0.9 ** tf.cast(global_step + 1, tf.float32)

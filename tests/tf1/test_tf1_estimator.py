@@ -123,7 +123,7 @@ def test_the_final_exporter_exports_the_last_step_once(tmp_path, ending, throttl
     metrics, exports = train_and_evaluate(model, throttle_secs=throttle_secs, **limits, exporters=exporters)
     assert metrics["global_step"] == 2 and recorder.asked == asked
     assert totals_in(tmp_path / "export" / "final") == [2]
-    assert os.path.dirname(os.fsdecode(exports[0])) == str(tmp_path / "export" / "final")
+    assert os.fsdecode(exports[0]).startswith(str(tmp_path / "export" / "final"))
     assert exports[1:] == [str(tmp_path / "export" / "recorder")]
 
 

@@ -120,12 +120,12 @@ _CALLS = ((_PRINT, _print_call, "print is a function"),
 
 
 def _replaced(text, edits):
-    """Returns (text after the edits, list of their findings). The number of lines stays the same."""
+    """Returns (text after the edits, list of their findings). A replacement has as many line ends as the text
+    that it replaces."""
     found = []
     for start, end, replacement, *finding in sorted(edits, reverse=True):
         found.append(Finding(text.count("\n", 0, start) + 1, *finding))
-        missing = text.count("\n", start, end) - replacement.count("\n")
-        text = text[:start] + replacement + "\n" * missing + text[end:]
+        text = text[:start] + replacement + text[end:]
     return text, found
 
 
