@@ -33,7 +33,8 @@ FORMS = {"list": repr, "tuple": lambda names: repr(tuple(names)), "set": as_set,
          "NumPy": lambda names: str(np.array(names, object)).replace("\\\\", "\\\\")}
 BARE = {"plain": SEPARATOR.join, "braces": lambda names: "{" + ",".join(names) + "}",
         "brackets": lambda names: "[" + ", ".join(names) + "]"}
-BITS = {"list": repr, "spaces": lambda bits: f"[{' '.join(map(str, bits))}]",
+BITS = {"list": repr, "no brackets": lambda bits: " ".join(map(str, bits)),
+        "spaces": lambda bits: f"[{' '.join(map(str, bits))}]",
         "floats": lambda bits: str(np.array(bits, float)), "bools": lambda bits: str(np.array(bits, bool)),
         "JSON": lambda bits: json.dumps(list(map(bool, bits))),
         "plain": lambda bits: "|".join(map(str, bits)),
@@ -94,7 +95,7 @@ def test_multi_hot_lists_need_the_names_of_the_labels(tmp_path, rows, form):
     (["['[x]', '(none)']", "['[x]']"], [{"[x]", "(none)"}, {"[x]"}]),
     # One name in brackets is a list if the other rows say so.
     (["{good}", "{good,fun}", "{}"], [{"good"}, {"good", "fun"}, set()]),
-    (["{good}", "{fun}"], [{"good"}, {"fun"}]),
+    (["{good}", "{fun}"], [{"good"}, {"fun"}]), (["{'good'}", "set()"], [{"good"}, set()]),
     (["rock 'n' roll", "'90s,rock"], [{"rock 'n' roll"}, {"'90s", "rock"}])])
 def test_the_other_rows_decide_between_a_list_and_a_name(values, expected, tmp_path):
     assert read(write(tmp_path, values), separator=",") == expected
