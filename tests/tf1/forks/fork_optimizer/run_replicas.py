@@ -144,11 +144,12 @@ def write_and_read():
         writer.write(me)
     with tf.python_io.TFRecordWriter(records) as writer:
         writer.write(me.encode())
-    tf.gfile.Copy(text, moved + ".new")
-    tf.gfile.Rename(moved + ".new", moved)
+    copied = os.path.join(FLAGS.output_dir, "copied")  # outside of the folder, which another replica lists
+    tf.gfile.Copy(text, copied)
+    tf.gfile.Rename(copied, moved)
     with tf.gfile.GFile(moved) as reader:
         return [reader.read(), next(tf.python_io.tf_record_iterator(records)).decode(), tf.gfile.Exists(text),
-                tf.gfile.Exists(moved + ".new"), sorted(tf.gfile.ListDirectory(folder))]
+                sorted(tf.gfile.ListDirectory(folder))]
 
 
 def run():
