@@ -28,6 +28,7 @@ from small_models import (
 )
 import tensorflow
 import tensorflow.compat.v1 as tf
+from tensorflow.python.saved_model.model_utils import export_output
 import tiny
 
 from bertlib.checkpoints import metrics_history
@@ -283,6 +284,18 @@ def test_evaluation_gives_the_metrics_the_mean_loss_and_the_step(trained, steps)
         "loss": pytest.approx(3.0), "mean_x": pytest.approx(13 / 5), "global_step": 3}
 
 
+def test_evaluation_computes_metrics_of_arrays_from_the_predictions_of_each_batch(trained):
+    def model_fn(features, labels, mode, params):
+        return EstimatorSpec(mode, loss=tf.reduce_mean(features["x"]), predictions={"x": features["x"]})
+
+    found = Estimator(model_fn, trained.model_dir).evaluate(
+        batches([1.0, 5.0], [4.0]), name="arrays", metrics=lambda batches: {
+            "largest": float(max(batch["x"].max() for batch in batches))})
+    assert found == {"largest": 5.0, "loss": 3.5, "global_step": 3}
+    assert events_in(os.path.join(trained.model_dir, "eval_arrays")) == {
+        "largest": [(3, 5.0)], "loss": [(3, 3.5)]}
+
+
 @pytest.mark.parametrize("call", [
     lambda model, path: model.evaluate(batches([1.0]), checkpoint_path=path),
     lambda model, path: list(model.predict(batches([1.0]), checkpoint_path=path))])
@@ -368,6 +381,23 @@ def test_an_export_holds_the_checkpoint_asked_for_and_extra_assets(trained, tmp_
     assert pathlib.Path(directory, "assets.extra", "deep", "er.txt").read_text() == "[PAD]\n"
     results = load(directory)({"x": [1.0, 2.0]})
     assert {name: value.tolist() for name, value in results.items()} == {"x": [1, 2], "sum": [2, 3]}
+
+
+def test_export_outputs_and_alternative_receivers_become_signatures(trained, tmp_path):
+    def model_fn(features, labels, mode, params):
+        spec = counting_model({"x": features}, labels, mode, params)
+        return spec._replace(export_outputs={
+            "serving_default": export_output.PredictOutput({"y": spec.predictions["sum"]}),
+            "other": export_output.PredictOutput({"twice": features * 2})})
+
+    def receiver():
+        given = tf.placeholder(tf.float32, [None])
+        x = tf.identity(given)
+        return ServingInputReceiver(x, given, {"directly": x})
+
+    directory = Estimator(model_fn, trained.model_dir).export_saved_model(str(tmp_path / "export"), receiver)
+    assert load(directory)({"input": [1.0]})["y"].tolist() == [4]
+    assert load(directory, "directly:other")({"input": [1.0]})["twice"].tolist() == [2]
 
 
 def test_an_export_that_fails_leaves_nothing(trained, tmp_path):

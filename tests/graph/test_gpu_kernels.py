@@ -23,6 +23,7 @@ from bertlib.tasks.classification import (
     classification_target,
     classifier_data,
 )
+from bertlib.tasks.pretraining import pretraining_data, pretraining_head
 from bertlib.tasks.squad import squad_data, squad_head
 from bertlib.tasks.tagging import tagging_head, tagging_windows
 import modeling
@@ -35,6 +36,9 @@ ON_THE_CPU = {
     ("Const", None): "the names of summaries: text has no kernel for GPUs",
     ("DenseToDenseSetOperation", "int32"): "tf.metrics compares static ranks",
     ("ScalarSummary", "string"): "writes a scalar to the summaries",
+    **{(f"TensorArray{name}V3", type_): "the CRF's back pointers: integers, a few bytes for each token"
+       for name, type_ in (("", "int32"), ("Read", "resource"), ("Scatter", "resource"),
+                           ("Write", "resource"))},
 }
 SEQ_LENGTH = 16
 
@@ -46,6 +50,9 @@ HEADS = {
         classifier_data.feature_fields, target=classification_target.Score())),
     "squad": (squad_head.Span(), functools.partial(squad_data.feature_fields, is_training=True)),
     "tagger": (tagging_head.Tagger(5), tagging_windows.feature_fields),
+    "crf": (tagging_head.Tagger(5, use_crf=True), tagging_windows.feature_fields),
+    "pretraining": (pretraining_head.PretrainingHead(), functools.partial(
+        pretraining_data.feature_fields, max_predictions_per_seq=3)),
 }
 
 
@@ -130,7 +137,7 @@ def test_the_registry_knows_what_has_no_kernel(graph):
     ("classifier", TRAIN, dict(remove_padding=True, gradient_accumulation_steps=2)),
     ("squad", TRAIN, dict(precision="fp16", recompute="layers")),
     ("regression", TRAIN, dict(precision="bf16", num_replicas=3, gradient_dtype="bf16")),
-    ("tagger", PREDICT, dict(precision="bf16")),
+    ("tagger", PREDICT, dict(precision="bf16")), ("crf", PREDICT, {}), ("pretraining", EVAL, {}),
     *(pytest.param("regression", TRAIN, dict(optimizer=optimizer, precision=precision,
                                              gradient_accumulation_steps=steps), marks=pytest.mark.slow(
           reason="the graph of a training for each optimizer"))
