@@ -67,7 +67,7 @@ def running(predictor, token=None, batch_size=8, max_wait=0.0, max_queue=40, **l
     stop, listener = threading.Event(), server_socket.listen("127.0.0.1", 0)
     server = Server(listener.getsockname()[1], stop)
     with request_batches.RequestBatches(predictor, batch_size, max_wait, max_queue, limits.texts) as batches:
-        app = http_app.create_app(predictor, batches, limits, token)
+        app = http_app.create_app(predictor, batches, limits, token and token.split(","))
         thread = threading.Thread(target=http_server.serve, args=(app, listener, limits, stop.is_set))
         thread.start()
         try:

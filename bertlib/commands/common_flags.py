@@ -154,7 +154,7 @@ def advice_on(error, description=None):
       error: exception.
       description: the text of `--help`. If it contains " -- ", the command runs a training command.
     """
-    if isinstance(error, flags.CantOpenFlagFileError):
+    if isinstance(error, flags.CantOpenFlagFileError) and "No such file" in str(error):
         return ("The path in --flagfile, and the paths in the file itself, are relative to the current "
                 "directory. Use the recipes from the directory of this project.")
     if isinstance(error, flags.UnrecognizedFlagError) and " -- " in (description or "") and (

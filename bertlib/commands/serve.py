@@ -33,7 +33,7 @@ ENTRIES = shared_flags.GPUS + predict.PREDICTOR + entries.section("Server", None
                  "Secret that each request to /predict must have in the header Authorization: Bearer TOKEN. "
                  "A secret on the command line is not safe: other users of this machine can read it in the "
                  "list of processes. To avoid this, write --token=TOKEN into a file, and pass "
-                 "--flagfile=FILE."),
+                 "--flagfile=FILE. Of two secrets with a comma between them, both are accepted."),
 ]) + entries.section("Limits", None, [
     entries.Number("batch_wait_ms", 2.0,
                    "Waiting time in milliseconds: if a batch is not full, a text waits at most this long for "
@@ -84,8 +84,8 @@ def check_flags(settings, is_loopback):
     Raises:
       ValueError: flags contradict each other, or the token is missing or too short.
     """
-    if settings.token is not None and not re.fullmatch(
-            rf"(?!['\"])[!-~]{{{_TOKEN_CHARACTERS},}}", settings.token):
+    if settings.token is not None and not all(re.fullmatch(
+            rf"(?!['\"])[!-~]{{{_TOKEN_CHARACTERS},}}", token) for token in settings.token.split(",")):
         raise ValueError(f"--token needs at least {_TOKEN_CHARACTERS} characters of ASCII, without spaces, "
                          "and without quotes around them, also in a flag file. This command creates a token: "
                          "python -c 'import secrets; print(secrets.token_urlsafe())'.")
@@ -114,7 +114,10 @@ def main(_):
         with request_batches.RequestBatches(
                 predictor, settings.batch_size, settings.batch_wait_ms / 1000, settings.max_queue,
                 settings.max_texts) as batches, stopping.request.being_awaited():
-            gate = http_app.create_app(predictor, batches, limits, settings.token)
+            if settings.token is None:
+                logging.info("Without --token, each program on this machine gets answers, also a proxy.")
+            gate = http_app.create_app(predictor, batches, limits,
+                                       settings.token and settings.token.split(","))
             logging.info("Task: %s. Page: %s  Interface: %sdocs  To stop: Ctrl-C.", predictor.task,
                          server_socket.url_of(server), server_socket.url_of(server))
             http_server.serve(gate, server, limits, lambda: stopping.request.is_set)

@@ -323,14 +323,14 @@ async def _answer(request, batches, inputs, seconds):
 # --- The application -------------------------------------------------------------------------------------
 
 
-def create_app(predictor, batches, limits, token):
+def create_app(predictor, batches, limits, tokens):
     """Returns the application, a `Gate`.
 
     Args:
       predictor: a `serving.Predictor`. The application reads only its attributes; `batches` predicts with it.
       batches: the `request_batches.RequestBatches` that answers the inputs.
       limits: a `Limits`.
-      token: str, the token that each request to /predict must have; None for no token.
+      tokens: list of str. Each request to /predict must have one of these tokens. None for no token.
     """
     app = fastapi.FastAPI(
         title=f"BERT: {predictor.task}", version="1", docs_url=None, redoc_url=None, redirect_slashes=False,
@@ -344,17 +344,18 @@ def create_app(predictor, batches, limits, token):
     folder, checkpoint = os.path.split(os.path.realpath(predictor.checkpoint))
 
     async def require_token(header: Annotated[Any, fastapi.Depends(bearer)]):
-        if not hmac.compare_digest((header.credentials if header else "").encode(), token.encode()):
+        given = (header.credentials if header else "").encode()
+        if not any(hmac.compare_digest(given, token.encode()) for token in tokens):
             raise HTTPException(401, "The token is missing or wrong. Send the header Authorization: "
                                 "Bearer TOKEN.", {"WWW-Authenticate": "Bearer"})
 
     @app.post("/predict", summary="Answer one input or a list of inputs",
-              dependencies=[fastapi.Depends(require_token)] if token else [],
+              dependencies=[fastapi.Depends(require_token)] if tokens else [],
               openapi_extra={"requestBody": _request_schema(predictor)},
               responses={200: {"description": "The answer, or the list of answers in the same order.",
                                "content": {"application/json": {"schema": {}}}},
                          **{code: {"description": text} for code, text in _ERRORS.items()
-                            if token or code != 401}})
+                            if tokens or code != 401}})
     async def predict(request: fastapi.Request):
         end = asyncio.get_running_loop().time() + limits.seconds
         try:
@@ -380,11 +381,11 @@ def create_app(predictor, batches, limits, token):
         return {"status": "ok", "model": os.path.basename(folder), "checkpoint": checkpoint,
                 "seconds": int(time.monotonic() - start), "answers": counts["answers"], "errors": errors,
                 "queue": batches.num_waiting, "task": predictor.task, "fields": predictor.fields,
-                "required": predictor.required, "needs_token": token is not None}
+                "required": predictor.required, "needs_token": tokens is not None}
 
     _add_page(app, "/", "try.html")
     _add_page(app, "/docs", "docs.html")
-    return Gate(app, limits, token is not None, errors)
+    return Gate(app, limits, tokens is not None, errors)
 
 
 def _request_schema(predictor):

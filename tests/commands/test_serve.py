@@ -45,6 +45,7 @@ def error_of(done):
     (["--model_dir={model}", "--task=tagging"], "task tagging: the model in "),
     (["--model_dir={model}", "--engine=onnx"], "contains no export"),
     (["--model_dir={model}", "--token=short"], "--token needs at least 16 characters"),
+    (["--model_dir={model}", f"--token={TOKEN},"], "--token needs at least 16 characters"),
     (["--model_dir={model}", f'--token="{TOKEN}"'], "without quotes around them"),
     (["--model_dir={model}", "--max_queue=5"], "--max_queue=5 is less than --max_texts=256"),
     (["--model_dir={model}", "--port={used}"], "another program uses this port")])

@@ -321,14 +321,15 @@ def test_an_answer_that_is_late_is_504_and_leaves_the_queue(predictor):
 
 
 def test_a_token_is_needed_for_answers_only(predictor):
-    with running(predictor, token=TOKEN) as server:
+    with running(predictor, token=f"{TOKEN},{TOKEN[::-1]}") as server:
         for headers in ({}, {"Authorization": f"Bearer {TOKEN}x"}, {"Authorization": "Bearer é".encode()},
-                        {"Authorization": f"Basic {TOKEN}"}):
+                        {"Authorization": f"Basic {TOKEN}"},
+                        {"Authorization": f"Bearer {TOKEN},{TOKEN[::-1]}"}):
             status, found = server.ask(ASK, **headers)
             assert status == 401 and TOKEN not in found["detail"]
         # The token authorizes the client, so any name of this machine is accepted in the header Host.
         found = server.ask(ASK, Authorization=f"Bearer {TOKEN}", Host="this.machine.example")
-        assert found == (200, predictor(**ASK))
+        assert found == (200, predictor(**ASK)) == server.ask(ASK, Authorization=f"Bearer {TOKEN[::-1]}")
         assert server.ask(ASK, Authorization=f"Bearer {TOKEN}", Origin="http://evil.example")[0] == 403
         for path in ("/", "/docs", "/openapi.json", "/health"):
             assert server.request("GET", path)[0] == 200
