@@ -41,7 +41,6 @@ class Row(object):
       metric: the metric that --keep_best can use.
       task: the value of --task of predict.py, or None: predict.py does not answer such inputs.
       results: file of the scores.
-      outputs: further files that a finished run has written.
       train_file, dev_file: paths of the data in the workspace.
       prepare: (script, flags) of a command that runs before the training, or None.
       base: flags of the model.
@@ -53,7 +52,6 @@ class Row(object):
     flags: dict
     metric: str
     task: str | None
-    outputs: tuple
     train_file: str
     dev_file: str
     results: str = "eval_results.txt"
@@ -226,65 +224,53 @@ def _documents(directory, part, size, chance):
 
 # --- The rows --------------------------------------------------------------------------------------------
 
-_HISTORY = ("run.json", "metrics.jsonl", "vocab.txt")
-_CLASSIFIER = (*_HISTORY, "labels.txt", "eval_results.json", "eval_predictions.csv", "eval_report.html",
-               "test_predictions.tsv", "test_results.tsv")
 _SQUAD_FLAGS = dict(max_seq_length=32, doc_stride=8, max_query_length=8, train_file="data/train.json",
                     predict_file="data/dev.json")
-_SQUAD_OUTPUTS = (*_HISTORY, "predictions.json", "nbest_predictions.json", "answer_offsets.json",
-                  "eval_report.html")
-_TAGGING = (*_HISTORY, "labels.txt", "eval_results.json", "eval_report.html")
 
 
-def _files(ending, dev="dev"):
-    return {f"{part}_file": f"data/{name}.{ending}"
-            for part, name in (("train", "train"), ("dev", dev), ("test", "test"))}
+def _files(ending):
+    return {f"{part}_file": f"data/{part}.{ending}" for part in SIZES}
 
 
 ROWS = {row.name: row for row in [
     Row("one text", "run_classifier.py", _one_text, _files("csv"), "eval_accuracy", "classification",
-        _CLASSIFIER, "data/train.csv", "data/dev.csv"),
+        "data/train.csv", "data/dev.csv"),
     Row("pairs", "run_classifier.py", _pairs, dict(task_name="MRPC", data_dir="data"), "eval_f1",
-        "classification", _CLASSIFIER, "data/train.tsv", "data/dev.tsv"),
+        "classification", "data/train.tsv", "data/dev.tsv"),
     Row("regression", "run_classifier.py", _scores, dict(_files("csv"), task_type="regression"),
-        "eval_pearson", "regression", (*_HISTORY, "eval_results.json", "eval_predictions.csv",
-                                       "test_predictions.tsv"), "data/train.csv", "data/dev.csv"),
+        "eval_pearson", "regression", "data/train.csv", "data/dev.csv"),
     Row("several labels", "run_classifier.py", _several_labels,
-        dict(_files("jsonl"), task_type="multilabel"), "eval_f1_micro", "multilabel",
-        (*_HISTORY, "labels.txt", "eval_results.json", "eval_predictions.csv"), "data/train.jsonl",
+        dict(_files("jsonl"), task_type="multilabel"), "eval_f1_micro", "multilabel", "data/train.jsonl",
         "data/dev.jsonl"),
     Row("task module", "run_classifier.py", _reviews,
         dict(task_module="reviews.py", data_dir="data"), "eval_accuracy",
-        "classification", (*_CLASSIFIER, "task_module.py"), "data/train", "data/dev"),
+        "classification", "data/train", "data/dev"),
     Row("hub module", "run_classifier_with_tfhub.py", _pairs, dict(task_name="MRPC", data_dir="data"),
-        "eval_f1", "classification", _CLASSIFIER, "data/train.tsv", "data/dev.tsv",
+        "eval_f1", "classification", "data/train.tsv", "data/dev.tsv",
         base=dict(bert_hub_module_handle="module", max_seq_length=tiny.SEQ_LENGTH)),
-    Row("SQuAD 1.1", "run_squad.py", _squad, _SQUAD_FLAGS, "f1", "questions", _SQUAD_OUTPUTS,
+    Row("SQuAD 1.1", "run_squad.py", _squad, _SQUAD_FLAGS, "f1", "questions",
         "data/train.json", "data/dev.json", "eval_results.json", dropped=("do_predict",)),
     Row("SQuAD 2.0", "run_squad.py", _squad_2, dict(_SQUAD_FLAGS, version_2_with_negative=True), "f1",
-        "questions", (*_SQUAD_OUTPUTS, "null_odds.json"), "data/train.json", "data/dev.json",
-        "eval_results.json", dropped=("do_predict",)),
-    Row("tagging, columns", "run_ner.py", _columns, _files("conll"), "eval_f1", "tagging", _TAGGING,
+        "questions", "data/train.json", "data/dev.json", "eval_results.json", dropped=("do_predict",)),
+    Row("tagging, columns", "run_ner.py", _columns, _files("conll"), "eval_f1", "tagging",
         "data/train.conll", "data/dev.conll"),
     Row("tagging, JSON Lines", "run_ner.py", _json_lines, dict(_files("jsonl"), crf=True), "eval_f1",
-        "tagging", _TAGGING, "data/train.jsonl", "data/dev.jsonl"),
+        "tagging", "data/train.jsonl", "data/dev.jsonl"),
     # Two layers: with one layer, this model's pooled vectors of the endings are nearly equal.
     Row("multiple choice", "run_swag.py", _endings,
         dict(data_dir="data", max_seq_length=32, bert_config_file="model/bert_config.json"), "eval_accuracy",
-        "multiple_choice", (*_HISTORY, "eval_results.json", "eval_predictions.csv"),
-        "data/train.csv", "data/val.csv"),
+        "multiple_choice", "data/train.csv", "data/val.csv"),
     Row("pre-training", "run_pretraining.py", _documents,
         dict(input_file="train.tfrecord", eval_file="train.tfrecord", num_train_steps=STEPS,
              num_warmup_steps=2, max_predictions_per_seq=4), "masked_lm_accuracy", "masked_words",
-        (*_HISTORY, "eval_results.json"), "train.tfrecord", "train.tfrecord",
+        "train.tfrecord", "train.tfrecord",
         prepare=("create_pretraining_data.py", dict(
             input_file="data/train.txt", output_file="train.tfrecord", vocab_file="model/vocab.txt",
             max_seq_length=tiny.SEQ_LENGTH, max_predictions_per_seq=4, dupe_factor=2, random_seed=1)),
         dropped=("do_predict", "num_train_epochs")),
     Row("task of a user", "run_classifier.py", _lengths,
         dict(_files("csv"), task_module=str(ROOT / "tests" / "data" / "ranking.py")), "eval_accuracy",
-        "classification", (*_HISTORY, "labels.txt", "eval_predictions.csv", "test_predictions.csv"),
-        "data/train.csv", "data/dev.csv"),
+        "classification", "data/train.csv", "data/dev.csv"),
 ]}
 
 
