@@ -3,6 +3,7 @@
 import csv
 import json
 
+from comparisons import compare_tensors
 from rows import STEPS
 import tensorflow.compat.v1 as tf
 
@@ -14,10 +15,8 @@ def tensors(output, step=STEPS):
 
 
 def different_tensors(first, second, step=STEPS):
-    """Returns the names of the tensors that are not the same bits in two output directories."""
-    ours, theirs = tensors(first, step), tensors(second, step)
-    assert "global_step" in ours and set(ours) == set(theirs)
-    return [name for name in ours if ours[name] != theirs[name]]
+    """Returns the differences between the checkpoints of a step in two output directories, a list of str."""
+    return list(compare_tensors(*(output / f"model.ckpt-{step}.index" for output in (first, second))))
 
 
 def record(output):
