@@ -257,6 +257,17 @@ def test_twenty_skipped_steps_in_a_row_end_training(tmp_path):
     assert_array_equal(found["weights"], before["weights"])
 
 
+def test_nineteen_do_not_and_single_ones_are_not_announced(tmp_path, caplog):
+    with caplog.at_level("WARNING", "absl"):
+        train(tmp_path, 22, bad=range(2, 21))
+        assert tensors_of(tmp_path / "model.ckpt-22")["loss_scale/skipped_steps"] == 19
+        assert caplog.messages[-1].startswith(
+            "19 of the 22 steps of this run were skipped, because their gradients were not finite.")
+        caplog.clear()
+        train(tmp_path, 24, bad=[22])  # half of the steps
+    assert "skipped" not in caplog.text
+
+
 def test_a_training_goes_on_with_and_without_scaling(tmp_path):
     train(tmp_path / "plain", 6, loss_scaling=False)
     for steps, loss_scaling in ((2, False), (4, True), (6, False)):

@@ -145,6 +145,7 @@ class ProgressHook(tf.train.SessionRunHook):
         self._fetches = {"loss": self._loss, **scalars}, tf.get_collection(
             graph_keys.CONSECUTIVE_SKIPPED_STEPS)
         self._global_step = tf.train.get_global_step()
+        self._num_steps = self._num_skipped_steps = 0
 
     def after_create_session(self, session, coord):
         self._first_step = self._logged_step = self._step = int(session.run(self._global_step))
@@ -185,6 +186,8 @@ class ProgressHook(tf.train.SessionRunHook):
           skipped: list with the number of consecutive skipped steps, up to this step; empty unless the loss
             is scaled.
         """
+        self._num_steps += 1
+        self._num_skipped_steps += bool(skipped and skipped[0])
         if skipped and skipped[0] >= _MOST_SKIPPED_IN_A_ROW:
             raise NanLossError(f"The gradients of {skipped[0]} steps in a row, up to step {step}, are not "
                                "finite, although the scale of the loss was lowered. The earlier checkpoints "
@@ -224,6 +227,11 @@ class ProgressHook(tf.train.SessionRunHook):
 
     def end(self, session):
         self._bar.close()
+        if 2 * self._num_skipped_steps > self._num_steps:
+            logging.warning("%d of the %d steps of this run were skipped, because their gradients were not "
+                            "finite. A skipped step does not change the weights. In fp16, the first steps "
+                            "are often skipped, until the scale of the loss is low enough. Train more steps, "
+                            "or use bf16 or fp32.", self._num_skipped_steps, self._num_steps)
 
 
 def peak_memory_bytes(gpus):

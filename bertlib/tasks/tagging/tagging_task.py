@@ -164,7 +164,7 @@ class Tagging(task.Task):
         # In JSON Lines, the test file with its predictions has the same name, tags and probabilities as the
         # table.
         if split == "dev" or f"{task.TABLES[split]}.{settings.predictions_format}" != file.predictions_name:
-            self.write_table(task.TABLES[split], tagging_report.word_rows(file.sentences, predicted))
+            self.write_table(task.TABLES[split], tagging_report.WordRows(file.sentences, predicted))
         if split == "dev":
             tags = [prediction.tags for prediction in predicted]
             results.write_report_or_warn(self, task.REPORT, "Tagging", scores, file.path,
