@@ -22,7 +22,7 @@ from bertlib.commands import common_flags, launch
 from absl import flags, logging
 
 from bertlib.data import corpus, example_encoding, tfrecord_files
-from bertlib.runs import checks, entries, model_config, vocabularies
+from bertlib.runs import checks, entries, model_config, tokenizer_flags
 from bertlib.system import files
 from bertlib.tasks import shared_flags
 from bertlib.tasks.pretraining import pretraining_data, pretraining_stream
@@ -316,7 +316,7 @@ def load_tokenizer(settings):
     if settings.vocab_file is settings.spm_model_file is None and model:
         settings.set_default("vocab_file", os.path.join(model, "vocab.txt"),
                              "of the installed uncased model")
-    tokenizer = vocabularies.load_tokenizer(settings)
+    tokenizer = tokenizer_flags.load_tokenizer(settings)
     if "[MASK]" not in tokenizer.vocab:
         raise ValueError(f"{settings.vocab_file or settings.spm_model_file} has no entry [MASK], which is "
                          "needed to mask words. Rename an unused entry to [MASK].")
@@ -335,7 +335,7 @@ def check_predictions(settings):
 
 
 def create_cluster(settings):
-    """Returns the `pretraining_beam.Cluster` that the flags describe, or None."""
+    """Returns the `pretraining_beam.BeamRunner` that the flags describe, or None."""
     if settings.beam_runner is None:
         if settings.is_given("beam_options"):
             raise ValueError("--beam_options has no effect without --beam_runner. Name a runner of Apache "
@@ -348,7 +348,7 @@ def create_cluster(settings):
     from bertlib.tasks.pretraining import pretraining_beam
 
     try:
-        return pretraining_beam.Cluster(settings.beam_runner, settings.beam_options)
+        return pretraining_beam.BeamRunner(settings.beam_runner, settings.beam_options)
     except ValueError as error:
         options = settings.beam_options and f" --beam_options={','.join(settings.beam_options)}"
         raise ValueError(f"--beam_runner={settings.beam_runner}{options or ''}: {error}") from None
@@ -377,7 +377,7 @@ def main(_):
     if basic:
         recorded.update(strip_accents=basic.strip_accents,
                         keep_chinese=not basic.tokenize_chinese_chars or None)
-    flag = vocabularies.given_flag(settings)
+    flag = tokenizer_flags.given_flag(settings)
     vocabulary = {"path": files.absolute(getattr(settings, flag)), "flag": flag}
     manifest = pretraining_stream.write_training_data(
         input_files, output_files, tokenizer, recipe, settings.num_workers, recorded, cluster, vocabulary)

@@ -21,7 +21,7 @@ import numpy as np
 
 from bertlib.data import corpus, unknown_tokens
 from bertlib.estimator.step_config import StepConfig
-from bertlib.runs import checks, entries, model_config, record_content, vocabularies
+from bertlib.runs import checks, entries, model_config, record_content, tokenizer_flags
 from bertlib.runs.input_paths import refuse_directory, require_file
 from bertlib.system import files, fingerprints, locks, replica_group
 from bertlib.tasks import shared_flags, starting_weights
@@ -151,8 +151,8 @@ def main(_):
     settings = common_flags.read_settings()
     resolve_flags(settings)
     config = model_config.load_config(settings)
-    tokenizer = vocabularies.load_tokenizer(settings, config.vocab_size)
-    vocabularies.add_marker_rows(config, tokenizer.vocab)
+    tokenizer = tokenizer_flags.load_tokenizer(settings, config.vocab_size)
+    tokenizer_flags.raise_vocab_size(config, tokenizer.vocab)
     indexes = layer_indexes(settings, config)
     start = starting_weights.with_marker_rows(settings, config, model_config.open_starting_weights(settings))
     starting_weights.check_fits(start, config, {})

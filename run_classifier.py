@@ -73,7 +73,7 @@ def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remain
     """
     return input_functions.input_fn_builder(
         input_file, feature_fields(seq_length, target), is_training, drop_remainder,
-        example_encoding.SEQUENCES if trim_padding else ())
+        example_encoding.TRIMMED_FIELDS if trim_padding else ())
 
 
 def input_fn_builder(features, seq_length, is_training, drop_remainder):
@@ -81,7 +81,7 @@ def input_fn_builder(features, seq_length, is_training, drop_remainder):
     labels = [feature.label_id for feature in features]
     arrays = {
         **{name: np.array([getattr(feature, name) for feature in features], np.int32).reshape(-1, seq_length)
-           for name in example_encoding.SEQUENCES},
+           for name in example_encoding.TRIMMED_FIELDS},
         "label_ids": np.array(labels, np.float32 if any(isinstance(label, float) for label in labels)
                               else np.int32),
         # Features of an own class may lack this attribute.

@@ -18,8 +18,8 @@ from absl import flags
 
 from bertlib.runs import checks, model_config
 from bertlib.tasks import driver
-from bertlib.tasks.squad import squad_answers, squad_flags, squad_task
-from bertlib.tasks.squad.squad_answers import (  # noqa: F401  public names of this script
+from bertlib.tasks.squad import span_selection, squad_flags, squad_task
+from bertlib.tasks.squad.span_selection import (  # noqa: F401  public names of this script
     RawResult,
     _compute_softmax,
     _get_best_indexes,
@@ -63,11 +63,11 @@ def validate_flags_or_throw(bert_config):
     model_config.check_length(settings, bert_config)
     task = squad_task.QuestionAnswering(settings)
     task.check_flags()
-    checks.check_segments(bert_config, task.needs_segments)
+    checks.check_segments(bert_config, task.segments_reason)
 
 
 def get_final_text(pred_text, orig_text, do_lower_case, verbose_logging=False):
-    """Returns the part of the original text that belongs to a predicted text; see `squad_answers.align`.
+    """Returns the part of the original text that belongs to a predicted text; see `span_selection.align`.
 
     Args:
       pred_text: str, words joined by spaces.
@@ -77,7 +77,7 @@ def get_final_text(pred_text, orig_text, do_lower_case, verbose_logging=False):
     """
     tokenizer = tokenization.BasicTokenizer(do_lower_case=do_lower_case)
     tok_text = " ".join(tokenizer.tokenize(orig_text))
-    start, end = squad_answers.align(pred_text, orig_text, tok_text, verbose_logging)
+    start, end = span_selection.align(pred_text, orig_text, tok_text, verbose_logging)
     return orig_text[start:end]
 
 
@@ -93,22 +93,22 @@ def write_predictions(all_examples, all_features, all_results, n_best_size, max_
       all_features: list of `InputFeatures`, in any order.
       all_results: iterable of `RawResult`, in any order.
       n_best_size, max_answer_length, do_lower_case, version_2_with_negative, verbose_logging: see
-        `squad_answers.Search`.
+        `span_selection.Search`.
       output_prediction_file, output_nbest_file, output_null_log_odds_file, output_offsets_file: paths; see
-        `squad_answers.write_nbest` and `squad_answers.write_answers`.
+        `span_selection.write_nbest` and `span_selection.write_answers`.
       null_score_diff_threshold: if the null odds of a question are above this number, the answer is empty.
 
     Returns:
-      list of `squad_answers.Prediction`, without their n-best lists.
+      list of `span_selection.Prediction`, without their n-best lists.
     """
     features = sorted(all_features, key=lambda feature: feature.example_index)
-    search = squad_answers.Search(n_best_size, max_answer_length, do_lower_case, version_2_with_negative,
-                                  verbose_logging)
-    predictions = squad_answers.write_nbest(
-        squad_answers.select_answers(all_examples, features, all_results, search), output_nbest_file)
-    squad_answers.write_answers(predictions, output_prediction_file,
-                                output_null_log_odds_file if version_2_with_negative else None,
-                                output_offsets_file, null_score_diff_threshold)
+    search = span_selection.Search(n_best_size, max_answer_length, do_lower_case, version_2_with_negative,
+                                   verbose_logging)
+    predictions = span_selection.write_nbest(
+        span_selection.select_answers(all_examples, features, all_results, search), output_nbest_file)
+    span_selection.write_answers(predictions, output_prediction_file,
+                                 output_null_log_odds_file if version_2_with_negative else None,
+                                 output_offsets_file, null_score_diff_threshold)
     return predictions
 
 

@@ -25,7 +25,7 @@ import results
 
 from bertlib import serving
 from bertlib.runs import trained_model
-from bertlib.tasks import split_data
+from bertlib.tasks import data_splits
 from bertlib.tasks.tagging.tag_schemes import entity_spans
 
 UNITS = {"quality": "%", "cpu": "CPU s", "differing": "predictions", "num_train_epochs": "epochs",
@@ -60,7 +60,7 @@ def measure(model_dir, recorder):
     """Measures the quality and the CPU time of a model, in TensorFlow and as each ONNX file of `SIDES`.
     Prints and records the results."""
     model = trained_model.read(model_dir)
-    inputs, gold = zip(*split_data.read_dev_set(model))
+    inputs, gold = zip(*data_splits.read_dev_set(model))
     first = None
     for side, flags in SIDES.items():
         with tempfile.TemporaryDirectory() as directory:

@@ -39,7 +39,7 @@ from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline
 from bertlib.runs import model_config
 from bertlib.system import files
-from bertlib.tasks.squad import squad_answers, squad_data, squad_metrics
+from bertlib.tasks.squad import span_selection, squad_data, squad_metrics
 import tokenization
 
 ROOT = sys.path[0]
@@ -102,10 +102,10 @@ class Task:
         if not self.version_2:
             return squad_metrics.evaluate(self.gold, texts)
         odds = content("null_odds.json")
-        nothing = squad_answers.Answer("", 0.0, 0.0, 0.0)
+        nothing = span_selection.Answer("", 0.0, 0.0, 0.0)
         best = {qas_id: next((entry["text"] for entry in entries if entry["text"]), "")
                 for qas_id, entries in content("nbest_predictions.json").items()}
-        predictions = [squad_answers.Prediction(qas_id, None, nothing._replace(text=text), nothing,
+        predictions = [span_selection.Prediction(qas_id, None, nothing._replace(text=text), nothing,
                                                 odds[qas_id])
                        for qas_id, text in best.items()]
         figures = squad_metrics.evaluate(self.gold, texts, True)
@@ -209,21 +209,21 @@ def losses_agree(task, python, recorder, steps, start=None, seed=0):
 def run_seed(task, python, seed, output_dir, start):
     """Yields (program, {name of a score: value}) for one seed. The scores include "cpu", the CPU seconds."""
     cpu = task.run(output_dir, seed, start)
-    yield "run_squad.py", {**task.scores(output_dir), "cpu": cpu}
+    yield "run_squad.py", {**task.evaluate_during_training(output_dir), "cpu": cpu}
     if python:
         steps = tf.train.load_checkpoint(
             tf.train.latest_checkpoint(output_dir)).get_tensor("global_step").item()
         cpu, found = run_peer(python, output_dir, task.recipe, seed, steps, dropout=True)
         features = task.features()
-        raw = [squad_answers.RawResult(feature.unique_id, start, end) for feature, start, end in zip(
+        raw = [span_selection.RawResult(feature.unique_id, start, end) for feature, start, end in zip(
             features, found["start_logits"], found["end_logits"], strict=True)]
         paths = [os.path.join(output_dir, name) for name in ("predictions.json", "nbest_predictions.json",
                                                              "null_odds.json")]
-        search = squad_answers.Search(N_BEST_SIZE, MAX_ANSWER_LENGTH, True, task.version_2)
-        answers = squad_answers.select_answers(task.examples, features, raw, search)
-        squad_answers.write_answers(squad_answers.write_nbest(answers, paths[1]), paths[0],
+        search = span_selection.Search(N_BEST_SIZE, MAX_ANSWER_LENGTH, True, task.version_2)
+        answers = span_selection.select_answers(task.examples, features, raw, search)
+        span_selection.write_answers(span_selection.write_nbest(answers, paths[1]), paths[0],
                                     paths[2] if task.version_2 else None, None, 0.0)
-        yield "Hugging Face", {**task.scores(output_dir), "cpu": cpu}
+        yield "Hugging Face", {**task.evaluate_during_training(output_dir), "cpu": cpu}
 
 
 def print_row(name, figures):

@@ -131,7 +131,7 @@ def settings_of(command="run_ner", **values):
 
     `values` are the flags that are given.
     """
-    task_name, = registry.find_flag("task_name", "run_classifier.py")
+    task_name, = registry.find_definitions("task_name", "run_classifier.py")
     entries = {entry.name: entry for entry in (*registry.find_flags(command), task_name)}
     defined = flags.FlagValues()
     for entry in entries.values():

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from helpers import DATA
 import numpy as np
 
-from bertlib.tasks.squad import squad_answers, squad_data
+from bertlib.tasks.squad import span_selection, squad_data
 
 
 class SquadRecording:
@@ -36,7 +36,7 @@ class SquadRecording:
 
     def results(self, version):
         logits = [self._arrays[f"{version}/{side}_thousandths"] / 1000 for side in ("start", "end")]
-        return [squad_answers.RawResult(feature.unique_id, *map(list, rows))
+        return [span_selection.RawResult(feature.unique_id, *map(list, rows))
                 for feature, *rows in zip(self.features, *(side.tolist() for side in logits))]
 
 

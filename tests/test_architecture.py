@@ -376,7 +376,7 @@ _WITH_TENSORFLOW = ("_head", "export_onnx", "export_portable", "export_text", "e
                     "feature_extraction", "input_pipeline", "pretraining_beam", "tasks.driver",
                     "tasks.estimator_setup", "tasks.export_model", "tasks.head", "tasks.hub_encoder",
                     "tasks.inference", "tasks.loaded_model", "tasks.model_checks", "tasks.starting_weights",
-                    "tasks.training_plan", "tasks.warmup")
+                    "tasks.training_plan", "tasks.serving_warmup")
 
 
 def test_readers_records_answers_comparisons_and_the_commands_that_answer_load_no_tensorflow():

@@ -11,7 +11,7 @@ import pytest
 import sentencepiece
 from texts import CASES, texts
 
-from bertlib.runs import vocabularies
+from bertlib.runs import tokenizer_flags
 import tokenization
 
 SENTENCES = [
@@ -216,4 +216,4 @@ def test_bad_flags(flags, complaint, spm_model_file, tiny_model):
     given = {name: value.format(model=spm_model_file, words=tiny_model.vocab)
              for name, value in flags.items()}
     with pytest.raises((ValueError, FileNotFoundError), match=complaint):
-        vocabularies.load_tokenizer(settings_of(**given))
+        tokenizer_flags.load_tokenizer(settings_of(**given))

@@ -14,7 +14,7 @@ from squad_recording import SquadRecording
 from test_tokenization import released_vocab
 from texts import texts
 
-from bertlib.tasks.squad import squad_answers, squad_data
+from bertlib.tasks.squad import span_selection, squad_data
 import tokenization
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -132,9 +132,9 @@ def learn_and_answer(path, tokenizer, max_seq_length=64, doc_stride=16):
         learned = feature.tokens[first:last + 1] if first else learned
         logits = [np.where(np.arange(max_seq_length) == place, 9.0 if first else -9.0, -20.0)
                   for place in (first, last)]
-        results.append(squad_answers.RawResult(feature.unique_id, *logits))
-    prediction, = squad_answers.select_answers(examples, features, results,
-                                               squad_answers.Search(2, max_seq_length, True))
+        results.append(span_selection.RawResult(feature.unique_id, *logits))
+    prediction, = span_selection.select_answers(examples, features, results,
+                                               span_selection.Search(2, max_seq_length, True))
     return learned, prediction.answer
 
 
@@ -181,7 +181,7 @@ def test_recorded_answers_stay():
         examples, tokenization.FullTokenizer(released_vocab()), *lengths, False, report=False))
     assert all(feature.token_spans for feature in features)
     for version in ("v1", "v2"):
-        new, recorded = (list(squad_answers.select_answers(
-            *inputs, recording.results(version), squad_answers.Search(20, 30, True, version == "v2")))
+        new, recorded = (list(span_selection.select_answers(
+            *inputs, recording.results(version), span_selection.Search(20, 30, True, version == "v2")))
             for inputs in ((examples, features), (recording.examples, recording.features)))
         assert new == recorded

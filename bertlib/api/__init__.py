@@ -310,7 +310,7 @@ def _refuse_other_data(directory, file):
     """Raises a ValueError if an output directory contains a training on other data than those in memory that
     become a `DataFile`: its scores would be those of the other data."""
     training = OutputDirectory(directory)
-    record = training.newest and training.record
+    record = training.latest_checkpoint and training.record
     if record and file.content is not None and record["task"] == _OWN_DATA and (
             os.path.basename(file.path) != os.path.basename(record["files"].get("train_file") or "")):
         raise ValueError(f"output_dir={directory} contains a training on other data. Pass another "

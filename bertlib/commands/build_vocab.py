@@ -26,7 +26,7 @@ import tokenizers
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import corpus
-from bertlib.runs import checks, entries, file_names, model_config, model_files, vocabularies
+from bertlib.runs import checks, entries, file_names, model_config, model_files, tokenizer_flags
 from bertlib.runs.input_paths import refuse_directory
 from bertlib.system import files, locks
 from bertlib.tasks import starting_weights
@@ -363,7 +363,7 @@ def main(_):
     settings = common_flags.read_settings("input_file", "output_file")
     check_flags(settings)
     model = open_model(settings) if settings.init_checkpoint else None
-    tokenizer = vocabularies.load_tokenizer(
+    tokenizer = tokenizer_flags.load_tokenizer(
         settings, model and model[1].vocab_size, flags=["extend"]) if settings.extend else None
     paths = corpus.find_input_files([path.strip() for path in settings.input_file.split(",")])
     checks.refuse_overwriting(settings, {"input_file": paths}, {"output_file": [settings.output_file]})

@@ -60,7 +60,7 @@ def follow(timeout):
         while not signals:
             training = OutputDirectory(FLAGS.output_dir)
             # The record is read before the checkpoint: the training saves its last checkpoint first.
-            record, newest = training.record, training.newest
+            record, newest = training.record, training.latest_checkpoint
             has_ended = record is not None and record["finished_step"] is not None
             has_begun = has_begun or record is not None and not has_ended
             is_late = not has_begun and time.monotonic() >= latest_start

@@ -26,7 +26,7 @@ from bertlib.reports import answer_differences
 from bertlib.runs import entries, registry, trained_model
 from bertlib.runs.input_paths import require_file, require_model
 from bertlib.serving import export_portable, export_text, portable_model
-from bertlib.tasks import export_model, shared_flags, split_data, warmup
+from bertlib.tasks import data_splits, export_model, serving_warmup, shared_flags
 
 TEXT_DIRECTORY = "export_text"
 # TensorFlow Serving serves the newest version in a directory. So the versions that compute vectors are
@@ -64,7 +64,7 @@ ENTRIES = entries.section("Model", None, [
     entries.Integer("warmup_requests", 1,
                     "Number of warm-up requests for each signature. TensorFlow Serving runs these requests, "
                     "from the shortest to the longest, when it loads the model. 0: no warm-up requests.",
-                    least=0, most=warmup.MAX_REQUESTS // 3),
+                    least=0, most=serving_warmup.MAX_REQUESTS // 3),
 ])
 
 
@@ -152,7 +152,7 @@ def _inputs(settings, model, predictor):
     else:
         source = "the development set"
         try:
-            examples = split_data.read_dev_set(model)
+            examples = data_splits.read_dev_set(model)
         except (OSError, ValueError) as error:
             logging.warning("The answers are not compared, because the development set cannot be read: %s "
                             "Name a file with --compare_file.", error)

@@ -74,7 +74,7 @@ ENTRIES = entries.section("Model", None, [
                    "Gradient checkpointing: which activations are computed again in the backward pass "
                    "instead of being kept in memory. --recompute=all prints a row of the table for each of "
                    "the other values."),
-    *(registry.find_flag(name, "run_classifier.py")[0]
+    *(registry.find_definitions(name, "run_classifier.py")[0]
       for name in ("optimizer", "precision", "freeze_layers", "freeze_embeddings")),
     entries.Choice("phase", "training", ["training", "prediction"],
                    "Phase whose memory is predicted. Pass --phase=prediction also for an evaluation: "
@@ -213,13 +213,13 @@ def task_model(config, task):
         return head.model_fn_builder(task_head, config, None, 5e-5, 100, 10)
 
     target = TASKS[task]
-    return training_plan.TrainableModel(config, target.create_head(), target.fields, build_model_fn)
+    return training_plan.TrainableModel(config, target.create_head(), target.feature_fields, build_model_fn)
 
 
 def build_prediction(trainable, step_config):
     """Builds the prediction of one batch in the current graph. Returns a tensor that is computed from all
     outputs of the model."""
-    features = input_pipeline.placeholders(trainable.fields(step_config.max_seq_length),
+    features = input_pipeline.placeholders(trainable.feature_fields(step_config.max_seq_length),
                                            step_config.batch.micro_batch_size, trainable.head.batch_totals)
     predictions = trainable.build_spec(features, ModeKeys.PREDICT, step_config).predictions
     # The returned tensor is computed from all outputs. If `tf.group` were returned instead, TensorFlow would

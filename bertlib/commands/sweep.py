@@ -14,7 +14,7 @@ import os
 from bertlib.commands import common_flags, training_command
 
 from bertlib.reports import sweep_directory, sweep_grid, sweep_loop
-from bertlib.runs import checks, entries, registry, training_evaluations
+from bertlib.runs import checks, entries, learning_curve, registry
 from bertlib.system import child_jobs, child_processes, files
 from bertlib.tasks import shared_flags
 
@@ -119,7 +119,7 @@ def main(argv):
     runs = sweep_grid.list_runs(sweep_grid.parse(settings.grid, _value_parser(command, arguments, own_flags)),
                                 settings.samples, settings.sample_seed)
     if "task_module" not in base and "task_module" not in runs[0].settings:
-        training_evaluations.check_metric("metric", settings.metric, _metrics(name, base.get("task_type")))
+        learning_curve.check_metric("metric", settings.metric, _metrics(name, base.get("task_type")))
     if files.is_remote(settings.sweep_dir):
         raise ValueError(f"--sweep_dir={settings.sweep_dir}: a sweep needs a local directory.")
     slots = child_jobs.divide_machine(settings.jobs)

@@ -92,7 +92,7 @@ def pad(rows, names):
     return arrays
 
 
-def split_batch(batch):
+def unstack_predictions(batch):
     """Yields the predictions of each example in a batch as a dict.
 
     Args:

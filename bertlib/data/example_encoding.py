@@ -26,7 +26,7 @@ ANY_ID = (0, 2**31 - 1)
 ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")
 # Names of the fields that the encoder reads. The first field is the mask, which decides how batches are
 # trimmed.
-SEQUENCES = ("input_mask", "input_ids", "segment_ids")
+TRIMMED_FIELDS = ("input_mask", "input_ids", "segment_ids")
 
 
 def token_fields(shape, names=ENCODER_INPUTS, bounds=None):

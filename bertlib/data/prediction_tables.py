@@ -15,7 +15,7 @@ def read_number(value):
     return float(value.replace(",", ".") if isinstance(value, str) else value)
 
 
-class Table(NamedTuple):
+class PredictionTable(NamedTuple):
     """A table of predictions.
 
     Attributes:

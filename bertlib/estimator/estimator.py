@@ -258,7 +258,7 @@ class Estimator:
             if not yield_single_examples:
                 yield batch
             elif isinstance(batch, dict):
-                yield from batches.split_batch(batch)
+                yield from batches.unstack_predictions(batch)
             else:
                 yield from batch
 

@@ -1,6 +1,6 @@
 """Predicts the memory of a training step, and the largest batch that fits, without running the step.
 
-`step_config.choose` uses the predictions to choose the settings of a step. Exception: `fits_in_practice` runs
+`step_config.choose` uses the predictions to choose the settings of a step. Exception: `trial_step_fits` runs
 a step.
 
 The graph is built with static shapes and rewritten as TensorFlow's runtime would rewrite it. Then
@@ -336,7 +336,7 @@ def _crossing(predictions, usable_bytes):
     return int(first + room[first] / fall) if fall > 0 else 2 * second
 
 
-def fits_in_practice(build, *arguments):
+def trial_step_fits(build, *arguments):
     """Runs a training step, with zeros in all placeholders, and returns whether it fits into memory.
 
     Args:

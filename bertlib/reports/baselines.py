@@ -25,7 +25,7 @@ _TOO_LONG = ("it would take more than 2 % of the CPU time of this run (in a shor
              "repeated.")
 
 
-def compare(target, official, labels, outputs, answers):
+def baseline_metrics(target, official, labels, outputs, answers):
     """Returns metrics that show how good an evaluation is.
 
     Args:
@@ -41,7 +41,7 @@ def compare(target, official, labels, outputs, answers):
     """
     name, constant = _constant_answer(target, labels)
     answers = {name: np.broadcast_to(constant, labels.shape), **answers}
-    functions = target.compare(labels, target.decide(outputs))
+    functions = target.metric_functions(labels, target.decide(outputs))
     return {"baselines": {name: _evaluate(target, labels, prediction)
                           for name, prediction in answers.items()},
             "intervals": intervals.of_metrics({metric: functions[metric] for metric in official},
@@ -59,8 +59,9 @@ def _constant_answer(target, labels):
 
 def _evaluate(target, labels, answers):
     """Returns {metric: value} of answers, an array like `labels`."""
-    values = {name: function(slice(None)) for name, function in target.compare(labels, answers).items()}
-    return values | target.details(labels, answers) if target.is_score else values
+    functions = target.metric_functions(labels, answers)
+    values = {name: function(slice(None)) for name, function in functions.items()}
+    return values | target.further_metrics(labels, answers) if target.is_score else values
 
 
 def bag_of_words(settings, target, train, splits, is_again=False):

@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from bertlib.data import prediction_files, tables
-from bertlib.data.prediction_tables import Table
+from bertlib.data.prediction_tables import PredictionTable
 from bertlib.reports import intervals, paired_tests
 from bertlib.runs import file_names, registry
 from bertlib.runs.output_directory import OutputDirectory
@@ -35,7 +35,7 @@ def find_table(path, name=TABLE):
 
 
 def read_tables(paths):
-    """Returns the `Table`s in one or two files.
+    """Returns the `PredictionTable`s in one or two files.
 
     A table is described by the run.json in its directory, or by the evaluated_model.json of a --results_dir.
     If both are missing, the description of the other table is used.
@@ -68,8 +68,9 @@ def _read_table(path, record):
     if all(row["label"] in ("", None, []) for row in rows):
         raise ValueError(f"{path}: rows without a label cannot be compared. Use a table of an evaluation.")
     labels = record["labels"] and list(map(prediction_files.remove_apostrophe, record["labels"]))
-    return Table(path, registry.find_target(record["task_type"]).with_labels(labels, record["settings"].get),
-                 record, rows)
+    target = registry.find_target(record["task_type"]).with_labels(labels, record["settings"].get)
+    return PredictionTable(path, target,
+                           record, rows)
 
 
 def read_rows(path):
@@ -118,7 +119,7 @@ def _without_apostrophes(row):
 
 
 def check_pairs(first, second):
-    """Checks that two `Table`s have the same examples, in the same order.
+    """Checks that two `PredictionTable`s have the same examples, in the same order.
 
     Raises:
       ValueError: the tables differ. The message names the first row that differs.
@@ -231,7 +232,7 @@ def _choose_metrics(metric, scored, tables_):
     Args:
       metric: see `compare`.
       scored: the `Scored` of the first table.
-      tables_: the two `Table`s.
+      tables_: the two `PredictionTable`s.
 
     Raises:
       ValueError: there is no such metric, or it cannot be compared.

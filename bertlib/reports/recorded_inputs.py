@@ -6,7 +6,7 @@ weights. It also contains the fingerprints of the examples, which a task module 
 two trainings have read different contents, their results cannot be compared.
 """
 
-from bertlib.runs import record_content, vocabularies
+from bertlib.runs import record_content, tokenizer_flags
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files, fingerprints
 
@@ -47,7 +47,7 @@ def fingerprint(path, flag):
     if flag == "task_module":
         return fingerprints.hash_bytes(files.read_bytes(path))
     if flag:
-        return vocabularies.hash_vocabulary(path, flag)
+        return tokenizer_flags.hash_vocabulary(path, flag)
     return fingerprints.hash_file(path)
 
 

@@ -60,7 +60,7 @@ def write_sections(path, facts, total, noun, counts, *parts, notes=(), functions
     shares = ", ".join(f"{count:,} {word} ({percent(count / total if total else 0.0)})"
                        for word, count in counts.items())
     report_page.write_page(path, facts.title, [
-        *(paragraph(sentence, "summary") for sentence in compare(metrics, facts.metric_titles)),
+        *(paragraph(sentence, "summary") for sentence in compare_in_words(metrics, facts.metric_titles)),
         paragraph(Html(f"{total:,} {noun}{': ' if shares else ''}{shares}."), "summary"),
         _metrics_section(facts, *notes), *parts, _training_sections(facts)])
 
@@ -78,7 +78,7 @@ def errors_section(heading, order, errors, render, most=50):
         errors, render, most)) if errors else Html()
 
 
-def compare(metrics, metric_titles):
+def compare_in_words(metrics, metric_titles):
     """Returns a list with a sentence for each official metric: its value, its interval, and the values of
     baselines. A second sentence says if a baseline is as good. For a regression, the last sentence is about
     the mean absolute error.

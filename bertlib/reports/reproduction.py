@@ -63,7 +63,7 @@ def plan(directory, output_dir, until=None, overrides=()):
     """
     training, target = OutputDirectory(directory), OutputDirectory(output_dir)
     record = _read_record(training)
-    if files.exists(target.record_path) or target.newest:
+    if files.exists(target.record_path) or target.latest_checkpoint:
         raise ValueError(f"--output_dir={output_dir} already contains a training. Remove it, or name another "
                          "directory.")
     try:
@@ -129,7 +129,8 @@ def _last_step(training, until, notes):
       this step, and its settings were not changed afterwards.
     """
     directory, record = training.path, training.record
-    saved_step = checkpoint_files.step_in_name(training.newest) if training.newest else None
+    saved = training.latest_checkpoint
+    saved_step = checkpoint_files.step_in_name(saved) if saved else None
     steps = [row["step"] for row in training.history.read() if "evaluation" not in row]
     last = max([saved_step or 0, *steps])
     if not last:

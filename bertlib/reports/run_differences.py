@@ -61,7 +61,7 @@ def compare(original, repeated, last_step, results_dir=None, is_whole=True):
     data = _compare_dicts(*map(_describe_data, records))
     if None in data.get("dev_data", ()):  # one of the two has evaluated nothing
         del data["dev_data"]
-    newest = trainings[1].newest
+    newest = trainings[1].latest_checkpoint
     reached_step = checkpoint_files.step_in_name(newest) if newest else 0
     same = not (reached_step < last_step or losses["different"]
                 or any(entry["different"] for entry in weights)

@@ -2,9 +2,9 @@
 
 - Which flags are there, and which values do they have? `entries`, `registry`, `settings`, `input_paths`,
   `checks`
-- Which model does a run use? `model_config`, `vocabularies`, `tokenizer_files`
+- Which model does a run use? `model_config`, `tokenizer_flags`, `tokenizer_files`
 - What is in an output directory? `output_directory`, `file_names`, `model_files`, `best_weights`,
-  `training_evaluations`. `trained_model` reads a trained model.
+  `learning_curve`. `trained_model` reads a trained model.
 - What is in run.json? `record_content` creates it, `run_record` writes it, and `record_format` reads it.
   `record_comparison` decides what a run may do. `recorded_flags` takes flags from it. `environment`
   describes the machine.

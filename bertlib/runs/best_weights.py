@@ -138,21 +138,21 @@ class BestWeights:
         """
         self._output_dir, self._metric, self._record = training.path, metric, training.record
         self._path = training.join(DIRECTORY)
-        self._content = self._read_own(training.newest)
+        self._content = self._read_own(training.latest_checkpoint)
         self._first_comparable = _first_comparable_step(self._record)
         is_same = self._content is not None and self._content["metric"] == metric
         self.first_step = max(self._content["first_step"] if is_same else 0, self._first_comparable)
 
-    def _read_own(self, newest):
-        """Returns the content of best.json; None if there is no best/. `newest` is the prefix of the newest
-        checkpoint of the training, or None."""
+    def _read_own(self, checkpoint):
+        """Returns the content of best.json; None if there is no best/. `checkpoint` is the newest checkpoint
+        of the training, or None."""
         # A training that was killed before it wrote the first best.json leaves best.json.partial. A directory
         # that contains nothing else counts as missing.
         if not files.is_directory(self._path) or not set(tf.gfile.ListDirectory(self._path)) - {
                 f"{FILE}.partial"}:
             return None
         content = _read_description(self._path)
-        has_started = newest and self._record is not None
+        has_started = checkpoint and self._record is not None
         if content is None or not has_started or content.get("training") != self._record["started"]:
             raise ValueError(f"--keep_best: {self._path} was not written by this training. Move {self._path} "
                              "to another place, or use another --output_dir.")
@@ -166,13 +166,13 @@ class BestWeights:
     def _choose_from(self, first_step, values):
         return choose_best(self._metric, [item for item in values if item[0] >= max(1, first_step)])
 
-    def plan(self, values, newest):
+    def plan(self, values, newest_step):
         """Decides which weights are the best ones when a training starts or continues. Writes nothing. If the
         best weights are lost, the following evaluations are not compared with the earlier ones.
 
         Args:
           values: the evaluations up to the newest checkpoint.
-          newest: step of the newest checkpoint; None for a new training.
+          newest_step: step of the newest checkpoint; None for a new training.
 
         Returns:
           (the step for the attribute `first_step`, a `_Best`). The second is None if there is no best
@@ -192,31 +192,31 @@ class BestWeights:
         # Weights of later steps are not needed: the training repeats these steps. The weights of the newest
         # checkpoint are not needed, either: if the training was killed before it added their evaluation to
         # the table, it evaluates this checkpoint again.
-        if kept_step is not None and (best or self.first_step <= kept_step < newest):
+        if kept_step is not None and (best or self.first_step <= kept_step < newest_step):
             raise ValueError(f"--keep_best={self._metric}: {self._path} contains the weights of step "
                              f"{kept_step}, the best weights by {metric}, but not the best weights up to "
-                             f"step {newest} by the {self._metric} in the table of the evaluations. Restore "
-                             f"learning_curve.tsv, pass --keep_best={metric}, or move {self._path} to "
-                             "another place. The training then chooses the best weights among the "
-                             f"evaluations of step {newest} and of later steps.")
+                             f"step {newest_step} by the {self._metric} in the table of the evaluations. "
+                             f"Restore learning_curve.tsv, pass --keep_best={metric}, or move {self._path} "
+                             "to another place. The training then chooses the best weights among the "
+                             f"evaluations of step {newest_step} and of later steps.")
         if best is None:
             return self.first_step, None
-        best = self._choose_from(newest, values)
-        return newest, best and _Best(*best, self._checkpoint(newest))
+        best = self._choose_from(newest_step, values)
+        return newest_step, best and _Best(*best, self._checkpoint(newest_step))
 
     def _checkpoint(self, step):
         """Returns the prefix of the checkpoint that the training saved at a step."""
         return os.path.join(self._output_dir, f"model.ckpt-{step}")
 
-    def restore(self, values, newest):
+    def restore(self, values, newest_step):
         """Restores best/. After the call, it contains the weights of the best evaluation up to the newest
         checkpoint. As long as no evaluation counts, it keeps the best weights of the earlier evaluations.
         For the arguments, see `plan`."""
-        first_step, best = self.plan(values, newest)
+        first_step, best = self.plan(values, newest_step)
         if first_step != self.first_step:
             logging.warning("--keep_best=%s: the weights of the best evaluation, at step %d, are no longer "
                             "kept. The best weights are chosen among the evaluations of step %d and of later "
-                            "steps.", self._metric, self.choose(values)[0], newest)
+                            "steps.", self._metric, self.choose(values)[0], newest_step)
             self.first_step = first_step
         if best is None:
             if any(step < self._first_comparable for step, _ in values):
@@ -229,7 +229,7 @@ class BestWeights:
             best = _Best(*(self._best_kept(values) or (None, None)))
         self._switch(best, ())
 
-    def replace(self, step, value, checkpoint, values, newest):
+    def replace(self, step, value, checkpoint, values, newest_step):
         """Makes the weights of a checkpoint the best ones. If the training is killed, it continues from its
         newest checkpoint. So the weights that were the best ones at this checkpoint are kept, too.
 
@@ -238,9 +238,9 @@ class BestWeights:
           value: float, the metric.
           checkpoint: prefix of the checkpoint. Its optimizer state is not copied.
           values: all evaluations.
-          newest: step of the newest checkpoint of the training.
+          newest_step: step of the newest checkpoint of the training.
         """
-        earlier = self._best_kept([item for item in values if item[0] <= newest and item[0] != step])
+        earlier = self._best_kept([item for item in values if item[0] <= newest_step and item[0] != step])
         self._switch(_Best(step, value, checkpoint), earlier[:1] if earlier else ())
 
     def finish(self):

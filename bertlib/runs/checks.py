@@ -4,7 +4,7 @@ import glob
 import os
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, metrics_history
-from bertlib.runs import file_names, training_evaluations
+from bertlib.runs import file_names, learning_curve
 from bertlib.system import files
 
 # {name of a file: what a directory with this file contains}.
@@ -54,7 +54,7 @@ def check_directories(settings):
             raise PermissionError(f"--{name}={directory}: nothing can be written in {existing}: this "
                                   "directory belongs to another user, or is on a read-only file system. Use "
                                   "another directory.")
-    if settings.do_train and not settings.output_directory.newest:
+    if settings.do_train and not settings.output_directory.latest_checkpoint:
         refuse_other_kind("output_dir", settings.output_dir, file_names.RECORD)
     if not (settings.do_train or settings.is_fixed("init_checkpoint")):
         settings.output_directory.refuse_lost_checkpoints(f"--output_dir={settings.output_dir}")
@@ -70,7 +70,7 @@ def check_directories(settings):
 def _refuse_other_results(settings):
     """Raises a ValueError if --results_dir contains another training than that of this run. A training may be
     in two directories: best/ and a copy have the record of the same training."""
-    results, own = settings.results_directory, settings.own_training
+    results, own = settings.results_directory, settings.reused_training
     if files.file_identity(results.path) == files.file_identity(settings.output_dir) or not results.record:
         return
     if not (own and own.record and own.record["started"] == results.record["started"]):
@@ -93,7 +93,7 @@ def refuse_other_kind(flag, directory, own):
 # Names of the files that each training writes into --output_dir, or removes from it, in addition to
 # checkpoints.
 _TRAINING_FILES = ("checkpoint", "graph.pbtxt", file_names.RECORD, *file_names.MODEL_FILES,
-                   *file_names.FILES_OF_SOME_FLAGS, metrics_history.FILE, *training_evaluations.FILES)
+                   *file_names.FILES_OF_SOME_FLAGS, metrics_history.FILE, *learning_curve.FILES)
 
 
 def refuse_overwriting(settings, read, written):
@@ -148,7 +148,7 @@ def list_overwritten_files(settings, result_names, training_names):
     if settings.do_train:
         names = (*_TRAINING_FILES, *training_names)
         overwritten["output_dir"] += (os.path.join(directory, name) for name in names)
-        if not settings.output_directory.newest:
+        if not settings.output_directory.latest_checkpoint:
             # A new training writes checkpoints from step 0 on, and overwrites existing files with the same
             # names.
             overwritten["output_dir"] += glob.glob(os.path.join(glob.escape(directory), "model.ckpt-*"))

@@ -91,10 +91,10 @@ class Flag:
       values: the possible values, tuple of str; () for flags that are no choice.
       is_path: whether the value is a path of a file or directory, or several paths with commas between them.
       heading: str, the section of `--help` that lists the flag.
-      affects: class of the flag, one of `CLASSES`; None for flags of commands that do not train.
+      category: class of the flag, one of `CLASSES`; None for flags of commands that do not train.
     """
 
-    values, is_path, heading, affects = (), False, None, None
+    values, is_path, heading, category = (), False, None, None
 
     def __init__(self, name, default, meaning, advanced=None, is_recorded=False):
         self.name, self.default, self.meaning = name, default, meaning
@@ -119,12 +119,12 @@ class Flag:
                                  f"must be {self.rule.words}", flag_values=flag_values)
 
 
-def section(heading, affects, entries):
+def section(heading, category, entries):
     """Returns entries as a tuple, with their heading and class.
 
     Args:
       heading: str, heading of the section in `--help`. An entry with `advanced` gets that heading instead.
-      affects: one of `CLASSES`: the kind of effect that the flags have on a training. None for flags of
+      category: one of `CLASSES`: the kind of effect that the flags have on a training. None for flags of
         commands that do not train.
       entries: iterable of `Flag`. A class between two flags, such as `WEIGHTS`, is the class of all later
         flags.
@@ -132,9 +132,9 @@ def section(heading, affects, entries):
     placed = []
     for entry in map(copy.copy, entries):
         if entry in CLASSES:
-            affects = entry
+            category = entry
             continue
-        entry.heading, entry.affects = f"Advanced: {entry.advanced}" if entry.advanced else heading, affects
+        entry.heading, entry.category = f"Advanced: {entry.advanced}" if entry.advanced else heading, category
         placed.append(entry)
     return tuple(placed)
 

@@ -165,7 +165,7 @@ def _trained_directory(settings):
     model's configuration; else None."""
     directory = None if settings.get("do_train") else settings.get("output_dir")
     has_config = directory and files.exists(os.path.join(directory, file_names.BERT_CONFIG))
-    if has_config and settings.output_directory.newest:
+    if has_config and settings.output_directory.latest_checkpoint:
         return directory
     return None
 

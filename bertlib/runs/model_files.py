@@ -13,7 +13,7 @@ from absl import logging
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.checkpoints.bert_config import BertConfig
-from bertlib.runs import record_comparison, tokenizer_files, vocabularies
+from bertlib.runs import record_comparison, tokenizer_files, tokenizer_flags
 from bertlib.runs.file_names import (
     BERT_CONFIG,
     FILES_OF_SOME_FLAGS,
@@ -40,7 +40,7 @@ def model_file_contents(settings, config, labels=None):
         contents[BERT_CONFIG] = format_json(published_settings(config))
     for flag, name in VOCABULARIES.items():
         if path := settings.get(flag):
-            contents[name] = tokenizer_files.vocabulary_content(path, vocabularies.markers(settings))
+            contents[name] = tokenizer_files.vocabulary_content(path, tokenizer_flags.markers(settings))
             contents[tokenizer_files.TOKENIZER_CONFIG] = format_json(
                 tokenizer_content(settings, config, flag))
     if labels is not None and not any("\n" in label for label in labels):
@@ -61,14 +61,14 @@ def published_settings(config):
 
 def tokenizer_content(settings, config, flag):
     """Returns a dict, the content of tokenizer_config.json for the tokenizer of a run."""
-    directories = vocabularies.tokenizer_directories(settings, getattr(settings, flag))
+    directories = tokenizer_flags.tokenizer_directories(settings, getattr(settings, flag))
     tokenizer_settings = tokenizer_files.read(directories)
     options = {name: value for name, (value, _) in tokenizer_settings.options.items()}
     if settings.do_lower_case is not None:
         options["do_lower_case"] = settings.do_lower_case
     if flag == "spm_model_file":
         return options
-    added = sorted({*tokenizer_files.added_tokens(tokenizer_settings), *vocabularies.markers(settings)})
+    added = sorted({*tokenizer_files.added_tokens(tokenizer_settings), *tokenizer_flags.markers(settings)})
     length = getattr(config, "max_position_embeddings", None)
     return {"tokenizer_class": "BertTokenizer", **options,
             **({"additional_special_tokens": added} if added else {}),
@@ -154,7 +154,7 @@ def check_trained_vocabulary(training, path=None):
         path, flag = pieces, "spm_model_file"
     path = path or training.join(VOCABULARY)
     trained = training.record.get("vocabulary")
-    if files.exists(path) and trained not in (None, vocabularies.hash_vocabulary(path, flag)):
+    if files.exists(path) and trained not in (None, tokenizer_flags.hash_vocabulary(path, flag)):
         raise ValueError(f"{path} differs from the vocabulary with which the model was trained: other "
                          f"entries, or another order. {training.record_path} records the vocabulary of the "
                          "training. With the other vocabulary, tokens would get the vectors of other tokens. "

@@ -37,14 +37,14 @@ class OutputDirectory:
         return os.path.join(self.path, name)
 
     @functools.cached_property
-    def newest(self):
+    def latest_checkpoint(self):
         """Prefix of the newest checkpoint; None if there is no checkpoint."""
         return checkpoint_formats.latest_checkpoint(self.path) if self.path else None
 
     @functools.cached_property
     def step(self):
         """int, the step of the newest checkpoint; None if there is no checkpoint."""
-        return checkpoint_formats.read_global_step(self.newest) if self.newest else None
+        return checkpoint_formats.read_global_step(self.latest_checkpoint) if self.latest_checkpoint else None
 
     @functools.cached_property
     def record(self):
@@ -62,7 +62,7 @@ class OutputDirectory:
     @property
     def trained_record(self):
         """The record of the training whose checkpoints the directory contains; None without a checkpoint."""
-        return self.record if self.newest else None
+        return self.record if self.latest_checkpoint else None
 
     @property
     def record_path(self):
@@ -85,7 +85,7 @@ class OutputDirectory:
     def refuse_lost_checkpoints(self, name):
         """Raises a ValueError if the directory contains a training, but no checkpoint. The message calls the
         directory `name`."""
-        if self.record and not self.newest:
+        if self.record and not self.latest_checkpoint:
             raise ValueError(f"{name}{LOST_CHECKPOINTS} Pass another directory, or train again.")
 
     @functools.cached_property

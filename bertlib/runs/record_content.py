@@ -69,8 +69,8 @@ class Description(NamedTuple):
       tokenizer: the tokenizer; None if the run reads no text.
       vocabulary: the fingerprint of the vocabulary if the run reads no text.
       inputs: the data files that a training reads, {name of a flag: list of paths}.
-      train_data: see `split_data.data_fields`; None if the run does not train.
-      dev_data: see `split_data.data_fields`; None if the run evaluates nothing.
+      train_data: see `data_splits.data_fields`; None if the run does not train.
+      dev_data: see `data_splits.data_fields`; None if the run evaluates nothing.
       dev_rows: see `dev_split.DevRows`.
       task_module: see `task_module.load`.
       trim_padding: whether batches of the training are trimmed.
@@ -165,7 +165,7 @@ def check_replicas_agree(group, settings, data):
         return text if len(text) <= _SHORT else f"{text[:_SHORT]}… ({fingerprints.hash_texts([text])[:8]})"
 
     flags = {f"--{entry.name}": getattr(settings, entry.name) for entry in settings.entries()
-             if entry.affects != entries.MACHINE and not entry.is_path}
+             if entry.category != entries.MACHINE and not entry.is_path}
     fingerprints.check_same_code(group)
     values = {**flags, **data, **environment.versions(), "the code": _hash_code()}
     group.check_equal({name: short(value) for name, value in values.items()},

@@ -5,7 +5,7 @@ The rule for a setting is in the table of flags.
 
 import os
 
-from bertlib.runs import entries, file_names, registry, vocabularies
+from bertlib.runs import entries, file_names, registry, tokenizer_flags
 from bertlib.system import files, fingerprints
 import tokenization
 
@@ -66,7 +66,7 @@ def _from_format_1(directory, record):
         for path in (os.path.join(directory, name), record["files"].get(flag)):
             if record["vocabulary"] and _hash_vocabulary_of_format_1(path, flag) == record["vocabulary"]:
                 return {**record, "format": RECORD_FORMAT,
-                        "vocabulary": vocabularies.hash_vocabulary(path, flag)}
+                        "vocabulary": tokenizer_flags.hash_vocabulary(path, flag)}
     return {**record, "format": RECORD_FORMAT}
 
 
@@ -83,13 +83,14 @@ def _hash_vocabulary_of_format_1(path, flag):
 
 
 def find_entries(name, target, command=None):
-    """Returns the entries in the table of flags for a recorded setting, a list; see `registry.find_flag`.
+    """Returns the entries in the table of flags for a recorded setting, a list; see
+    `registry.find_definitions`.
 
     Some settings are not flags: the command has found their values from the data, or has counted all
     replicas. `target` is a `bertlib.tasks.target.Target`.
     """
     more = [entry for entry in (_NUM_REPLICAS, *target.more_settings) if entry.name == name]
-    return more or registry.find_flag(name, command)
+    return more or registry.find_definitions(name, command)
 
 
 def find_problem(record):

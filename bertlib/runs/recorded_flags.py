@@ -40,7 +40,7 @@ def refuse_sample(settings, sample, flag, names=("data_dir", "train_file")):
     Raises:
       ValueError: the model was trained on other data.
     """
-    earlier = settings.own_training
+    earlier = settings.reused_training
     recorded = earlier.record["files"] if earlier and earlier.record else {}
     trained = [recorded[name] for name in names if recorded.get(name)]
     # The name of the checkout may have changed since the training.
@@ -77,7 +77,8 @@ def inherit(settings, *kinds, without=()):
     if record is not None and record["task_type"] in kinds:
         _inherit_from(trained, settings, without)
         model_files.check_trained_weights(
-            record, trained.newest if trained is settings.output_directory else settings.init_checkpoint)
+            record, trained.latest_checkpoint if trained is settings.output_directory
+            else settings.init_checkpoint)
 
 
 def _inherit_from(trained, settings, without):
@@ -95,7 +96,7 @@ def _inherit_from(trained, settings, without):
                 taken[name] = before
         elif not entry.is_path and now != before:
             text = _format_change(name, now, before)
-            if entry.affects == INPUT:
+            if entry.category == INPUT:
                 different.append(text)
             elif not (name == "task_name" and target.answers().can_predict(now, before)):
                 wrong.append(text)

@@ -42,7 +42,7 @@ def _flags_by_name(command):
     return {entry.name: entry for entry in find_flags(command)}
 
 
-def find_flag(name, command=None):
+def find_definitions(name, command=None):
     """Returns the entries of a flag, a list.
 
     Args:
@@ -58,4 +58,4 @@ def find_flag(name, command=None):
 
 def is_path(name):
     """Returns whether the value of a flag is a path."""
-    return any(entry.is_path for entry in find_flag(name))
+    return any(entry.is_path for entry in find_definitions(name))

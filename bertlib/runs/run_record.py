@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bertlib.runs import file_names, model_files, record_comparison, record_content, training_evaluations
+from bertlib.runs import file_names, learning_curve, model_files, record_comparison, record_content
 from bertlib.system import files
 
 
@@ -34,7 +34,8 @@ class _Comparison(NamedTuple):
 
 
 class RunRecord:
-    """The record of a run. Call `compare` before the run writes a file, and `write` after all checks."""
+    """The record of a run. Call `check_continuation` before the run writes a file, and `write` after all
+    checks."""
 
     def __init__(self, settings, num_train_steps, last_step, description):
         """Creates the record of a run. Writes no file.
@@ -48,13 +49,13 @@ class RunRecord:
         self._settings, self._output_dir, self._do_train = settings, settings.output_dir, settings.do_train
         self._last_step = last_step
         if self._do_train and settings.early_stopping_evals is not None:
-            stopped = training_evaluations.find_early_stop(settings)
+            stopped = learning_curve.find_early_stop(settings)
             self._last_step = last_step if stopped is None else stopped
         self._now = {**record_content.create_record(settings, description),
                      "planned_steps": num_train_steps, "finished_step": None}
         self._contents = {} if not self._do_train else {**model_files.model_file_contents(
             settings, description.config, description.labels), **description.more_files}
-        self._comparison = None  # the result of `compare`
+        self._comparison = None  # the result of `check_continuation`
         self._written = None  # the content of run.json, after `write`
 
     @property
@@ -66,7 +67,7 @@ class RunRecord:
         return {**data, **{name: self._now[name] and self._now[name]["fingerprint"]
                            for name in ("init_checkpoint", "task_module")}}
 
-    def compare(self):
+    def check_continuation(self):
         """Compares the run with the record of the weights that it uses, and with the model's files in
         --output_dir. Logs the differences.
 
@@ -77,14 +78,14 @@ class RunRecord:
         self._comparison = self._compared_with(training)
 
     def _compared_with(self, training):
-        """Returns the `_Comparison` with the `OutputDirectory` of the weights; see `compare`."""
+        """Returns the `_Comparison` with the `OutputDirectory` of the weights; see `check_continuation`."""
         stored = training.record or {}
         decision = record_comparison.compare(training.record, self._now, training.step, self._last_step,
                                              self._do_train)
-        if training.newest and training.record:
+        if training.latest_checkpoint and training.record:
             self._refuse_other_training(decision, training)
             self._log_changes(decision, training)
-        elif training.newest:
+        elif training.latest_checkpoint:
             _log_missing_record(decision, training)
         recorded, to_write, to_remove = stored.get("model_files", {}), [], []
         gets_first_record = decision.record and not stored
@@ -150,7 +151,7 @@ class RunRecord:
         directories.
 
         Raises:
-          ValueError: since `compare`, another run wrote to the directory, and this run cannot
+          ValueError: since `check_continuation`, another run wrote to the directory, and this run cannot
             continue the training of that run.
         """
         results = self._settings.results_directory
@@ -162,12 +163,12 @@ class RunRecord:
             return
         self._settings.reopen()
         training, seen = self._settings.output_directory, self._comparison.training
-        if (training.newest, training.record) != (seen.newest, seen.record):
+        if (training.latest_checkpoint, training.record) != (seen.latest_checkpoint, seen.record):
             self._comparison = self._compared_with(training)
         comparison = self._comparison
         for name in comparison.to_write:
             files.write_bytes(training.join(name), self._contents[name])
-        curve_files = () if training.newest else training_evaluations.FILES
+        curve_files = () if training.latest_checkpoint else learning_curve.FILES
         for name in (*comparison.to_remove, *curve_files):
             if files.exists(training.join(name)):
                 files.remove(training.join(name))
@@ -176,7 +177,7 @@ class RunRecord:
             return
         if comparison.decision.has_steps_left:
             dev_data = self._now["dev_data"]
-            if dev_data is None and training.newest and training.record:
+            if dev_data is None and training.latest_checkpoint and training.record:
                 # A session without evaluations does not change which development set the last evaluations
                 # used.
                 dev_data = training.record["dev_data"]

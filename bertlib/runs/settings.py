@@ -14,8 +14,9 @@ PHASES = ("do_train", "do_eval", "do_predict")
 
 class Settings:
     """Stores the values of all flags of a command. They are read and set like attributes. Each command
-    creates one such object when it starts. A task sets missing flags in `Task.resolve`, `Task.load_model` and
-    `Task.read`. Then `driver.run` calls `freeze`, and no flag changes after that.
+    creates one such object when it starts. A task sets missing flags in `Task.resolve`,
+    `Task.load_config_and_tokenizer` and `Task.read`. Then `driver.run` calls `freeze`, and no flag changes
+    after that.
 
     Attributes:
       open_directory: function that takes a path and returns its `OutputDirectory`.
@@ -83,7 +84,7 @@ class Settings:
     def entries(self, *classes):
         """Returns the entries of the command's flags that belong to one of the given classes. Without
         classes, returns all entries. The flags of absl are left out."""
-        return [entry for entry in self._entries.values() if not classes or entry.affects in classes]
+        return [entry for entry in self._entries.values() if not classes or entry.category in classes]
 
     def is_given(self, name):
         """Returns whether the flag was on the command line."""
@@ -129,14 +130,14 @@ class Settings:
     #                        --output_dir has     otherwise, a training     otherwise
     #                        a checkpoint         saved --init_checkpoint
     #   earlier_training     --output_dir         that training             None
-    #   own_training         --output_dir         None if the run trains,   None
+    #   reused_training         --output_dir         None if the run trains,   None
     #                                             otherwise that training
     #   evaluated_training   `earlier_training`; always None if the run trains
 
     @property
     def earlier_training(self):
         """The training that this run continues or evaluates, or that saved its starting weights."""
-        return self.output_directory if self.output_directory.newest else self._find_training(
+        return self.output_directory if self.output_directory.latest_checkpoint else self._find_training(
             self.get("init_checkpoint"))
 
     @property
@@ -145,9 +146,9 @@ class Settings:
         return None if self.get("do_train") else self.earlier_training
 
     @property
-    def own_training(self):
+    def reused_training(self):
         """The training that this run continues or evaluates. None if the run begins a new training."""
-        return self.output_directory if self.output_directory.newest else self.evaluated_training
+        return self.output_directory if self.output_directory.latest_checkpoint else self.evaluated_training
 
     # --- Defaults
 

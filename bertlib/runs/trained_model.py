@@ -103,7 +103,7 @@ def read(path, weights=best_weights.BEST):
         raise NotADirectoryError(f"{path}: there is no such directory.")
     training = OutputDirectory(path).directory_of_weights(weights)
     training.refuse_lost_checkpoints(path)
-    path, checkpoint, record = training.path, training.newest, training.record
+    path, checkpoint, record = training.path, training.latest_checkpoint, training.record
     missing = ("checkpoint" if checkpoint is None else file_names.RECORD if record is None else
                None if files.exists(training.join(file_names.BERT_CONFIG)) else file_names.BERT_CONFIG)
     if missing:

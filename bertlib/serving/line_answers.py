@@ -144,7 +144,7 @@ def _create_table(settings, predictor, input_format, reader):
     # The first answer determines the columns of the table. In plain text, a later line may have more texts
     # than the first line. So the names of all columns are passed.
     fields = predictor.fields if input_format == "text" else ()
-    labels = predictor.answers.columns_of_answers() if fields else ()
+    labels = predictor.answers.probability_labels() if fields else ()
     trained_sign = tables.DECIMAL_SIGNS[predictor.answers.model.setting("output_decimal", "auto")]
     return AnswerTable(fields, settings.skip_bad_lines, settings.csv_safe,
                        predictor.label_separator, labels,

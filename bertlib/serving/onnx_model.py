@@ -70,7 +70,7 @@ class Model:
                 outputs = self._session.run(self._outputs, batches.pad(part, self.inputs))
             except Exception as error:
                 raise ValueError(f"ONNX Runtime cannot run the model: {_first_line(error)}") from error
-            results += batches.split_batch(dict(zip(self._outputs, outputs)))
+            results += batches.unstack_predictions(dict(zip(self._outputs, outputs)))
         return results
 
     def _parts(self, rows):

@@ -207,7 +207,7 @@ class Predictor:
           TypeError: see `__call__`.
         """
         texts = self.answers.texts_in_order(texts, fields)
-        windows = self.answers.windows(*texts)
+        windows = self.answers.preprocess(*texts)
         self._unknown_tokens.add(*texts)
         return windows
 

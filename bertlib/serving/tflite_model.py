@@ -50,7 +50,7 @@ class Model:
                 self._interpreter.set_tensor(self._places[name], array)
             self._interpreter.invoke()
             outputs = {name: self._interpreter.get_tensor(index) for name, index in self._outputs.items()}
-        return list(batches.split_batch(outputs))
+        return list(batches.unstack_predictions(outputs))
 
     def close(self):
         """Frees the memory of the model."""

@@ -4,8 +4,8 @@
   `training_plan`, `estimator_setup`, `inference`, `training_with_evaluations` and `results`
 - What is a model? `target` (what it predicts), `head` (its graph), `head_labels` (the head in a checkpoint),
   `hub_encoder`
-- How is a trained model used? `answers`, `loaded_model`, `export_model`, `warmup`
-- What do several tasks share? `shared_flags`, `split_data`, `text_windows`
+- How is a trained model used? `answers`, `loaded_model`, `export_model`, `serving_warmup`
+- What do several tasks share? `shared_flags`, `data_splits`, `text_windows`
 
 This module registers the tasks in `bertlib.runs.registry`, as "module:name". A module is imported when
 something in it is used for the first time.

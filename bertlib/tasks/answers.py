@@ -111,7 +111,7 @@ class Answers:
         """Names of the inputs of the model: those of the encoder, and `extra_inputs`."""
         return (*ENCODER_INPUTS, *self.extra_inputs)
 
-    def windows(self, *values):
+    def preprocess(self, *values):
         """Converts the texts of an input.
 
         Args:
@@ -131,7 +131,7 @@ class Answers:
         outputs for each window, {name: array}."""
         raise NotImplementedError
 
-    def columns_of_answers(self):
+    def probability_labels(self):
         """Returns the labels whose probabilities need a column in a CSV table. Its header is written with the
         first answer, which may lack some of them."""
         return ()
@@ -248,7 +248,7 @@ def spread_probabilities(row):
     return spread
 
 
-def number(value):
+def finite_number(value):
     """Returns a number as a float, rounded to six decimals. All numbers in answers are rounded like this.
 
     Raises:
@@ -263,7 +263,7 @@ def number(value):
 # --- The texts of an input -------------------------------------------------------------------------------
 
 
-def text(name, value):
+def require_text(name, value):
     """Returns a text of an input.
 
     Raises:

@@ -12,9 +12,9 @@ import os
 from absl import logging
 
 from bertlib.estimator import input_functions
-from bertlib.runs import checks, record_content, run_record, training_evaluations
+from bertlib.runs import checks, learning_curve, record_content, run_record
 from bertlib.system import files, replica_group
-from bertlib.tasks import estimator_setup, model_checks, split_data, starting_weights, training_plan
+from bertlib.tasks import data_splits, estimator_setup, model_checks, starting_weights, training_plan
 from bertlib.tasks.inference import Inference
 
 
@@ -41,19 +41,19 @@ def _resolve(task):
     checks.refuse_tpus(settings)
     task.resolve()
     settings.resolve_results_dir()
-    task.load_model()
+    task.load_config_and_tokenizer()
 
 
 def _read(task):
     """Files and data: checks the directories, and reads the data. Returns {flag: paths}, the data files."""
     settings = task.settings
     checks.check_directories(settings)
-    training_evaluations.check_flags(settings, task.needs_do_eval)
+    learning_curve.check_flags(settings, task.needs_do_eval)
     inputs = task.input_files()
     checks.refuse_overwriting(settings, inputs, _list_overwritten_files(task))
     task.read()
     if settings.keep_best:
-        training_evaluations.check_metric("keep_best", settings.keep_best, task.known_metrics)
+        learning_curve.check_metric("keep_best", settings.keep_best, task.known_metrics)
     return inputs
 
 
@@ -63,7 +63,7 @@ def _prepare(task, inputs):
     `run_record.RunRecord`, the `_Phases`)."""
     settings, group = task.settings, replica_group.current()
     # The weights, and the disk for the checkpoints.
-    starting_checkpoint = starting_weights.find(task)
+    starting_checkpoint = starting_weights.prepare(task)
     model_checks.check_disk(settings, task.last_step(), task.head_shapes(), task.config)
     model_checks.check_precision(settings)
     task.make_data()
@@ -71,7 +71,7 @@ def _prepare(task, inputs):
     # The record. It is compared before the memory is planned, because planning can take minutes.
     record = run_record.RunRecord(settings, task.num_train_steps(), task.last_step(),
                                   _description(task, inputs))
-    record.compare()
+    record.check_continuation()
     if settings.get("do_export"):
         from bertlib.tasks import export_model
         export_model.check_run(settings)
@@ -131,14 +131,14 @@ class _Phases:
 
     def __init__(self, task, estimator, starting_checkpoint):
         self._task, self._settings, self._estimator = task, task.settings, estimator
-        self._starting_checkpoint = starting_checkpoint  # see `starting_weights.find`
+        self._starting_checkpoint = starting_checkpoint  # see `starting_weights.prepare`
         self._is_first = replica_group.is_first()
         self._splits_with_features = set()
 
     def train(self):
         """Trains up to the last step, or until early stopping ends the training."""
         settings, task = self._settings, self._task
-        has_curve = training_evaluations.is_requested(settings)
+        has_curve = learning_curve.is_requested(settings)
         if has_curve:
             self._write_features("dev")
         training_plan.log_training(task)
@@ -156,28 +156,29 @@ class _Phases:
 
     def _dev_scores(self, checkpoint):
         """Returns the scores of the development set, {metric: number}, with the weights of a checkpoint."""
-        return self._infer("dev", checkpoint, self._task.scores)
+        return self._infer("dev", checkpoint, self._task.evaluate_during_training)
 
     def evaluate_and_predict(self):
         """Evaluates or predicts each split of `Task.splits`, and writes its results. The results of all sets
         of one part, such as "dev" and "dev_mismatched", replace the earlier ones together: a killed run
         leaves no results of two models side by side."""
         settings, task = self._settings, self._task
-        checkpoint = estimator_setup.evaluated_weights(settings) if task.splits() else None
-        for _, splits in itertools.groupby(task.splits(), split_data.part_of):
+        checkpoint = estimator_setup.evaluated_checkpoint(settings) if task.splits() else None
+        for _, splits in itertools.groupby(task.splits(), data_splits.base_split):
             splits = list(splits)
             paths = [os.path.join(settings.results_dir, name) for split in splits
                      for replaced in task.replaced_splits(split) for name in task.result_names(replaced)]
             with files.replace_together(paths) if self._is_first else contextlib.nullcontext():
                 for split in splits:
                     self._write_features(split)
-                    self._infer(split, checkpoint, task.write)
+                    self._infer(split, checkpoint, task.evaluate_and_write)
 
     def _infer(self, split, checkpoint, compute):
         """Applies the weights of a checkpoint to a split, whose features are written.
 
         Args:
-          compute: `Task.scores` or `Task.write`. Only the first replica calls it and returns its result.
+          compute: `Task.evaluate_during_training` or `Task.evaluate_and_write`. Only the first replica calls
+            it and returns its result.
         """
         inference = Inference(self._settings, self._estimator, self._input_fn(split), checkpoint,
                               self._starting_checkpoint, self._estimator.inference_group)
@@ -210,7 +211,7 @@ class _Phases:
         trims_padding = task.trims_padding(is_training)
         return input_functions.input_fn_builder(
             self._features_path(split) or task.feature_paths(split),
-            task.fields(settings.max_seq_length, split), is_training,
-            drop_remainder=is_training, trimmed_fields=task.sequences if trims_padding else (),
+            task.feature_fields(settings.max_seq_length, split), is_training,
+            drop_remainder=is_training, trimmed_fields=task.trimmed_fields if trims_padding else (),
             batch_totals=self._estimator.trainable.head.batch_totals if is_training else (),
             position_fields=task.position_fields if trims_padding else ())

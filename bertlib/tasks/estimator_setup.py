@@ -12,7 +12,7 @@ from bertlib.system import files, locks, replica_group, stopping
 from bertlib.tasks import training_plan
 
 
-def evaluated_weights(settings):
+def evaluated_checkpoint(settings):
     """Returns the prefix of the weights that a run evaluates at its end: the best or the newest weights in
     --output_dir. The result is None if there are none. All replicas use what replica 0 finds.
 
@@ -24,7 +24,7 @@ def evaluated_weights(settings):
     """
     checkpoint, group = None, replica_group.current()
     if replica_group.is_first():
-        checkpoint = settings.output_directory.directory_of_weights(settings.weights).newest
+        checkpoint = settings.output_directory.directory_of_weights(settings.weights).latest_checkpoint
     return group.broadcast(checkpoint) if group else checkpoint
 
 
@@ -58,7 +58,7 @@ class CommandEstimator(estimator.Estimator):
         try:
             return self.train(input_fn, hooks, max_steps=last_step, saving_listeners=listeners)
         except tf.errors.ResourceExhaustedError as error:
-            raise ValueError(training_plan.advise_on_memory(
+            raise ValueError(training_plan.out_of_memory_message(
                 self._settings, self.trainable, self.config.step_config)) from error
 
 

@@ -20,7 +20,7 @@ from bertlib.data import example_encoding
 from bertlib.estimator import saved_model
 from bertlib.runs import file_names, trained_model
 from bertlib.system import files
-from bertlib.tasks import answers, loaded_model, warmup
+from bertlib.tasks import answers, loaded_model, serving_warmup
 
 DIRECTORY = "export"  # name of the default directory of the versions
 DEFAULT_SIGNATURE = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
@@ -139,7 +139,7 @@ def _signatures(task_answers, number):
                          requests(ids)),
         "examples": Signature(
             serialized, build_outputs(task_answers, _parse_examples(model, serialized["examples"], more)),
-            [{"examples": [warmup.example(row)]} for row in rows])}
+            [{"examples": [serving_warmup.example(row)]} for row in rows])}
 
 
 def warmup_rows(model, more, number):
@@ -166,7 +166,7 @@ def export(model, directory, task=None, warmup_requests=1):
       model: a `trained_model.TrainedModel`.
       directory: the directory of all versions. The new version is written to a new subdirectory.
       task: name of the task; None for the task that the model was trained for. See `answers.resolve_task`.
-      warmup_requests: number of warm-up requests for each signature, see `warmup`.
+      warmup_requests: number of warm-up requests for each signature, see `serving_warmup`.
 
     Returns:
       the directory of the new version.
@@ -204,7 +204,7 @@ def write_version(task_answers, directory, build, warmup_requests):
             requests = [(name, request) for name, signature in signatures.items()
                         for request in signature.requests]
             if requests:
-                warmup.write(os.path.join(extra, warmup.FILE), signatures, requests)
+                serving_warmup.write(os.path.join(extra, serving_warmup.FILE), signatures, requests)
     return tf.compat.as_str(final)
 
 

@@ -187,7 +187,7 @@ def published_encoder(bert_config, use_tpu, use_one_hot_embeddings):
 # --- Parts of heads --------------------------------------------------------------------------------------
 
 
-def drop_out(output, is_training, encoder):
+def apply_dropout(output, is_training, encoder):
     """Returns the input of a head: an output of the encoder. In training, dropout is applied to it.
 
     Args:

@@ -132,7 +132,7 @@ def has_trained_names(head):
 def labels_of_weights(settings):
     """Returns a list of str, the labels of the head that a run without training uses; None if the labels are
     unknown."""
-    if settings.output_directory.newest or not settings.init_checkpoint:
+    if settings.output_directory.latest_checkpoint or not settings.init_checkpoint:
         return settings.output_directory.labels
     head = read_head(model_config.open_starting_weights(settings))
     return head and head.labels
@@ -141,7 +141,7 @@ def labels_of_weights(settings):
 # --- The weights from which a head starts ----------------------------------------------------------------
 
 
-def starting_checkpoint(settings, wanted):
+def match_head(settings, wanted):
     """Returns the checkpoint from which the weights of a task start.
 
     This is --init_checkpoint, with the outputs of its head in the order of the task's labels. If the

@@ -47,7 +47,8 @@ class Inference:
     def rows_of(predicted):
         """Returns an iterator over the predictions for the examples, each {name: NumPy array}, in the order
         of the file. `predicted` is an iterable of the predictions for the batches."""
-        return batches.restore_file_order(itertools.chain.from_iterable(map(batches.split_batch, predicted)))
+        rows = itertools.chain.from_iterable(map(batches.unstack_predictions, predicted))
+        return batches.restore_file_order(rows)
 
     def evaluate(self, score, batch_size_flag, steps=None, name=None):
         """Evaluates the weights, with the head in the mode EVAL. Writes the metrics for TensorBoard.

@@ -123,7 +123,7 @@ class LoadedModel:
                                         {self._feeds[name]: array for name, array in arrays.items()})
         except tf.errors.ResourceExhaustedError as error:
             raise ValueError("out of memory. Lower --batch_size.") from error
-        return list(batches.split_batch(outputs))
+        return list(batches.unstack_predictions(outputs))
 
     def close(self):
         """Frees the memory of the session."""

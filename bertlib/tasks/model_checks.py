@@ -54,7 +54,7 @@ def check_disk(settings, last_step, shapes, config):
     if not settings.do_train:
         return
     existing = checkpoint_files.list_training_checkpoints(settings.output_dir)
-    newest, start = settings.output_directory.newest, settings.output_directory.step or 0
+    newest, start = settings.output_directory.latest_checkpoint, settings.output_directory.step or 0
     if start >= last_step:
         return
     # A new training also saves its initial weights, as step 0.

@@ -7,7 +7,7 @@ from absl import logging
 from bertlib.data import faults
 from bertlib.graph import lazy_tensorflow as tf
 from bertlib.reports import report_sections
-from bertlib.runs import file_names, training_evaluations
+from bertlib.runs import file_names, learning_curve
 from bertlib.system import files
 
 
@@ -67,14 +67,14 @@ def write_report_or_warn(task, file_name, title, metrics, data_file, write, *con
       write: function that takes the path of the report, a `report_sections.Facts` and `*contents`, and writes
         the report.
     """
-    settings, training = task.settings, task.settings.own_training
+    settings, training = task.settings, task.settings.reused_training
     data = data_file and os.path.basename(data_file)
     facts = report_sections.Facts(f"{title}: {data}" if data else title, metrics, data,
-                                  metric_titles=task.shown)
+                                  metric_titles=task.metric_titles)
     if training:
         facts = facts._replace(
-            curve=training_evaluations.points(training_evaluations.read_rows(training.path), task.shown,
-                                              task.full_score),
+            curve=learning_curve.points(learning_curve.read_rows(training.path), task.metric_titles,
+                                        task.full_score),
             losses=[(row["step"], row["loss"]) for row in training.history.read()
                     if "evaluation" not in row and isinstance(row.get("loss"), float)],
             record=training.record)

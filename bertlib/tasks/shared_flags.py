@@ -83,7 +83,7 @@ def word_columns(heading="Task"):
 
 
 def example_limits(examples="examples"):
-    """Returns the flags that limit the number of examples; see `bertlib.tasks.split_data.draw_examples`.
+    """Returns the flags that limit the number of examples; see `bertlib.tasks.data_splits.draw_examples`.
 
     Args:
       examples: name of the command's examples in the help texts: "examples", "sentences" or "questions".

@@ -4,13 +4,13 @@ model. `head_labels` compares the head in these weights with the head of the tas
 from absl import logging
 
 from bertlib.checkpoints import bert_config, checkpoint_formats
-from bertlib.runs import tokenizer_files, vocabularies
+from bertlib.runs import tokenizer_files, tokenizer_flags
 from bertlib.runs.output_directory import LOST_CHECKPOINTS
 import optimization
 import tokenization
 
 
-def find(task):
+def prepare(task):
     """Checks the weights from which a run starts, and returns those that the model_fn reads.
 
     Args:
@@ -28,14 +28,14 @@ def find(task):
     settings, config, head_shapes = task.settings, task.config, task.head_shapes()
     if config and settings.do_train and (settings.freeze_layers or settings.reinit_layers):
         check_layers(settings, config)
-    if settings.output_directory.newest:
+    if settings.output_directory.latest_checkpoint:
         check_output_checkpoint(task, head_shapes)
         return None
     start = None
     if settings.init_checkpoint:
         from bertlib.tasks import head_labels
         start = with_marker_rows(settings, config,
-                                 head_labels.starting_checkpoint(settings, task.target))
+                                 head_labels.match_head(settings, task.target))
     if not settings.do_train:
         _check_trained_head(settings, head_shapes, start)
     if start:
@@ -85,13 +85,13 @@ def with_marker_rows(settings, config, start):
 
     Args:
       settings: a `Settings`.
-      config: the `BertConfig`, see `vocabularies.add_marker_rows`.
+      config: the `BertConfig`, see `tokenizer_flags.raise_vocab_size`.
       start: a `checkpoint_formats.Checkpoint`.
 
     Returns:
       `start`, or a `checkpoint_formats.Checkpoint` with more rows.
     """
-    markers = vocabularies.markers(settings)
+    markers = tokenizer_flags.markers(settings)
     if not (markers and settings.vocab_file):
         return start
     old = tokenization.FullTokenizer(settings.vocab_file, settings.do_lower_case)
@@ -150,7 +150,7 @@ def check_layers(settings, config):
         raise ValueError(f"--freeze_layers={frozen} and --reinit_layers={random}: the model has {layers} "
                          "layers, so a layer with random weights would never be trained. Pass "
                          f"--reinit_layers={layers - frozen} or less, or freeze fewer layers.")
-    if random and not (settings.init_checkpoint or settings.output_directory.newest):
+    if random and not (settings.init_checkpoint or settings.output_directory.latest_checkpoint):
         raise ValueError(f"--reinit_layers={random}: there is nothing to re-initialize, because all weights "
                          "start at random. Pass --init_checkpoint, or leave --reinit_layers out.")
 
@@ -247,7 +247,7 @@ def check_output_checkpoint(task, head_shapes):
         raise ValueError(f"--marker_tokens={now or 'nothing'}, but the training in --output_dir="
                          f"{settings.output_dir} has --marker_tokens={before or 'nothing'}. Pass the value "
                          "of the training, or pass another --output_dir.")
-    checkpoint = checkpoint_formats.open_checkpoint(settings.output_directory.newest)
+    checkpoint = checkpoint_formats.open_checkpoint(settings.output_directory.latest_checkpoint)
     checkpoint_formats.check_types(checkpoint, shapes)
     state = {"global_step": ()}
     if settings.do_train:

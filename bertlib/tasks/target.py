@@ -64,7 +64,7 @@ class Target:
         TensorFlow."""
         raise NotImplementedError
 
-    def fields(self, seq_length, is_training=True):
+    def feature_fields(self, seq_length, is_training=True):
         """Returns the list of `example_encoding.Field`s of an example."""
         raise NotImplementedError
 

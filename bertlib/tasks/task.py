@@ -10,13 +10,13 @@ from typing import Any
 from absl import logging
 
 from bertlib.data import example_encoding, prediction_files, tables, unknown_tokens
-from bertlib.runs import checks, model_config, recorded_flags, vocabularies
+from bertlib.runs import checks, model_config, recorded_flags, tokenizer_flags
 from bertlib.system import fingerprints, terminal
-from bertlib.tasks import split_data
+from bertlib.tasks import data_splits
 
 # {split: beginning of the names of the files with its scores}, and the same for its table of predictions.
-SCORES = {"dev": "eval_results", "test": "test_eval_results"}
-TABLES = {"dev": "eval_predictions", "test": "test_predictions"}
+RESULT_NAMES = {"dev": "eval_results", "test": "test_eval_results"}
+TABLE_NAMES = {"dev": "eval_predictions", "test": "test_predictions"}
 REPORT = "eval_report.html"
 
 
@@ -29,10 +29,10 @@ class Task(abc.ABC):
 
     Attributes:
       settings: the `Settings` of the run.
-      config: the `modeling.BertConfig`, after `load_model`.
-      encoder_module: the `hub_encoder.EncoderModule` with the encoder, after `load_model`; None if the
-        encoder is the `modeling.BertModel` of `config`.
-      tokenizer: the tokenizer, after `load_model`; None if the run reads no text.
+      config: the `modeling.BertConfig`, after `load_config_and_tokenizer`.
+      encoder_module: the `hub_encoder.EncoderModule` with the encoder, after `load_config_and_tokenizer`;
+        None if the encoder is the `modeling.BertModel` of `config`.
+      tokenizer: the tokenizer, after `load_config_and_tokenizer`; None if the run reads no text.
       skipped: list of `faults.Fault`, the lines that --skip_bad_lines left out, after `read`.
       dialect: the `tables.Dialect` of skipped_lines.csv, after `read`.
       data: {split: its examples}, after `read`, for the splits that the phases need. The form of the examples
@@ -52,19 +52,19 @@ class Task(abc.ABC):
     noun: str
     title: str
     # {metric: its name in the picture}, and the best possible value of these metrics.
-    shown: dict[str, str]
+    metric_titles: dict[str, str]
     full_score = 1.0
     # Whether the development data are read only with --do_eval=true.
     needs_do_eval = True
     # Names of the fields that are trimmed, the mask first, and of the fields that contain positions in them;
     # see `input_pipeline.record_dataset`.
-    sequences = example_encoding.SEQUENCES
+    trimmed_fields = example_encoding.TRIMMED_FIELDS
     position_fields = ()
     # Whether batches of the training are trimmed if --trim_padding is not given, and whether batches of an
     # evaluation may be trimmed; see `trims_padding`.
     trims_padding_in_training = trims_padding_in_evaluation = True
     # Why each input has two segments, as a clause for the error of `checks.check_segments`; None otherwise.
-    needs_segments = None
+    segments_reason = None
 
     def __init__(self, settings):
         self.settings, self.data = settings, {}
@@ -87,25 +87,25 @@ class Task(abc.ABC):
           ValueError, OSError: a required flag is missing, or flags contradict each other.
         """
 
-    def load_model(self):
+    def load_config_and_tokenizer(self):
         """Reads the configuration and the vocabulary of the model, and checks that the task can use them."""
         self.config = model_config.load_config(self.settings)
-        self.tokenizer = vocabularies.load_tokenizer(self.settings, self.config.vocab_size)
-        vocabularies.add_marker_rows(self.config, self.tokenizer.vocab)
-        if self.needs_segments:
-            checks.check_segments(self.config, self.needs_segments)
+        self.tokenizer = tokenizer_flags.load_tokenizer(self.settings, self.config.vocab_size)
+        tokenizer_flags.raise_vocab_size(self.config, self.tokenizer.vocab)
+        if self.segments_reason:
+            checks.check_segments(self.config, self.segments_reason)
 
     # --- Files and data
 
     def input_files(self):
         """Returns the data files that the run reads, as {name of a flag: list of paths}."""
-        return split_data.list_files(self.settings)
+        return data_splits.list_files(self.settings)
 
     def result_names(self, split):
         """Returns the names of all files that the evaluation or the prediction of a split can write into
         --results_dir."""
-        return [f"{SCORES[split]}.txt", f"{SCORES[split]}.json",
-                *(f"{TABLES[split]}.{ending}" for ending in prediction_files.FORMATS),
+        return [f"{RESULT_NAMES[split]}.txt", f"{RESULT_NAMES[split]}.json",
+                *(f"{TABLE_NAMES[split]}.{ending}" for ending in prediction_files.FORMATS),
                 *([REPORT] if split == "dev" else [])]
 
     @abc.abstractmethod
@@ -130,9 +130,9 @@ class Task(abc.ABC):
         """Returns {name: shape} of the variables that are added to the encoder of `config`."""
         return self.create_head().shapes(self.config)
 
-    def fields(self, seq_length, split="train"):
+    def feature_fields(self, seq_length, split="train"):
         """Returns the list of `example_encoding.Field`s of an example of a split."""
-        return self.target.fields(seq_length, split == "train")
+        return self.target.feature_fields(seq_length, split == "train")
 
     def trims_padding(self, is_training):
         """Returns whether batches are sorted by length and trimmed to their longest example: the value of
@@ -204,7 +204,7 @@ class Task(abc.ABC):
         """Returns the paths of the features of a split that has no file in `feature_files`."""
         raise NotImplementedError
 
-    def scores(self, split, inference):
+    def evaluate_during_training(self, split, inference):
         """Evaluates a split during the training; see `predict`. Returns the scores."""
         return self.predict(split, inference)[1]
 
@@ -222,7 +222,7 @@ class Task(abc.ABC):
         raise NotImplementedError
 
     @abc.abstractmethod
-    def write(self, split, inference):
+    def evaluate_and_write(self, split, inference):
         """Evaluates or predicts a split, and writes the results into --results_dir. They replace the older
         results when this method returns. For the arguments, see `predict`."""
 
@@ -253,10 +253,10 @@ class Task(abc.ABC):
 
         Args:
           folder: name of the default --output_dir below output/, and of the sample.
-          sample_defaults, names: see `split_data.resolve_flags`.
+          sample_defaults, names: see `data_splits.resolve_flags`.
         """
         self.resolve_run(folder)
-        split_data.resolve_flags(self.settings, folder, sample_defaults, names)
+        data_splits.resolve_flags(self.settings, folder, sample_defaults, names)
         model_config.resolve_model_flags(self.settings)
 
     def draw(self, split, examples, texts_of):
@@ -268,8 +268,8 @@ class Task(abc.ABC):
           texts_of: function that takes an example and returns the iterable of its texts and labels, by whose
             fingerprint examples are drawn.
         """
-        return split_data.draw_examples(self.settings, split, examples,
-                                        lambda example: fingerprints.hash_texts(texts_of(example)))
+        return data_splits.draw_examples(self.settings, split, examples,
+                                         lambda example: fingerprints.hash_texts(texts_of(example)))
 
     def warn_of_unknown_tokens(self, texts_of):
         """Warns if many tokens of the texts are [UNK]."""

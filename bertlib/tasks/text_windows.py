@@ -71,14 +71,14 @@ def _truncate_seq_pair(tokens_a, tokens_b, max_length):
         longer.pop()
 
 
-def make_sequences(first, second, tokenizer, length=None):
+def window_inputs(first, second, tokenizer, length=None):
     """Returns the input of the model for the tokens of segment 0 and of segment 1, two lists of str. For
     `length` and the result, see `example_encoding.model_inputs`."""
     ids = list(tokenizer.convert_tokens_to_ids(first + second))
     return example_encoding.model_inputs(ids, len(second), length)
 
 
-def pooled(rows, counts):
+def mean_over_windows(rows, counts):
     """Averages the predictions for the windows of each text.
 
     Args:

@@ -36,14 +36,14 @@ class TrainableModel:
     Attributes:
       bert_config: the `modeling.BertConfig`.
       head: the head, a `bertlib.tasks.head.Head`.
-      fields: function that takes the sequence length and returns the `input_pipeline.Field`s of a training
-        example.
+      feature_fields: function that takes the sequence length and returns the `input_pipeline.Field`s of a
+        training example.
       build_model_fn: function that takes a head and returns the model_fn of `head.model_fn_builder`.
     """
 
     bert_config: modeling.BertConfig
     head: task_head.Head
-    fields: Callable[[int], list]
+    feature_fields: Callable[[int], list]
     build_model_fn: Callable
 
     def build(self, step_config):
@@ -52,7 +52,7 @@ class TrainableModel:
         Returns the op of the step."""
         tf.train.get_or_create_global_step()
         batch = step_config.batch
-        features = input_pipeline.placeholders(self.fields(step_config.max_seq_length),
+        features = input_pipeline.placeholders(self.feature_fields(step_config.max_seq_length),
                                                batch.micro_batch_size, self.head.batch_totals)
         # A step with more than two micro-batches needs as much memory as a step with two micro-batches. So
         # no more than two are built.
@@ -105,7 +105,7 @@ def create_trainable(task, starting_checkpoint):
 
     Args:
       task: a `bertlib.tasks.task.Task`.
-      starting_checkpoint: see `starting_weights.find`.
+      starting_checkpoint: see `starting_weights.prepare`.
     """
     num_train_steps, warmup_steps = task.num_train_steps(), task.num_warmup_steps()
 
@@ -114,7 +114,7 @@ def create_trainable(task, starting_checkpoint):
             head, task.config, starting_checkpoint, task.settings.learning_rate, num_train_steps,
             warmup_steps, build_encoder=task.encoder_module and task.encoder_module.build)
 
-    return TrainableModel(task.config, task.head_for_training(), task.fields, build_model_fn)
+    return TrainableModel(task.config, task.head_for_training(), task.feature_fields, build_model_fn)
 
 
 # --- The step --------------------------------------------------------------------------------------------
@@ -152,8 +152,8 @@ def resolve_step_config(settings, trainable, trims_padding):
         (logging.warning if is_warning else logging.info)("%s", text)
     if not resolved.may_not_fit or not tf.config.list_physical_devices("GPU"):
         return resolved.step_config
-    step_config, group = _measure_step(settings, trainable, resolved.step_config), replica_group.current()
-    if group:
+    step_config = _split_until_it_fits(settings, trainable, resolved.step_config)
+    if group := replica_group.current():
         # One replica may need more micro-batches than the others. All replicas use the largest number.
         counts = group.all_gather(step_config.gradient_accumulation_steps)
         step_config = dataclasses.replace(step_config, gradient_accumulation_steps=max(counts))
@@ -180,14 +180,14 @@ def _compiles_kernels(settings, config):
     return kernel_choice.is_faster(config.hidden_size)
 
 
-def _measure_step(settings, trainable, step_config):
+def _split_until_it_fits(settings, trainable, step_config):
     """Runs a step of one micro-batch. If memory runs out, divides the batch into more and smaller
     micro-batches and tries again, until a step fits. Returns the `StepConfig` of the step that ran."""
-    while not memory_planner.fits_in_practice(trainable.build, step_config):
+    while not memory_planner.trial_step_fits(trainable.build, step_config):
         more = [count for count in divisors(step_config.train_batch_size // step_config.num_replicas)
                 if count >= 2 * step_config.gradient_accumulation_steps]
         if not more:
-            raise ValueError(advise_on_memory(settings, trainable, step_config))
+            raise ValueError(out_of_memory_message(settings, trainable, step_config))
         logging.warning("A micro-batch of %d ran out of memory: using --gradient_accumulation_steps=%d "
                         "instead of %d.",
                         step_config.batch.micro_batch_size, more[0], step_config.gradient_accumulation_steps)
@@ -204,7 +204,7 @@ def log_training(task):
     """Logs the size of the training of a `bertlib.tasks.task.Task`, its learning rate, and the command that
     shows its curves. Logs nothing if all steps are already trained."""
     settings, num_train_steps, last_step = task.settings, task.num_train_steps(), task.last_step()
-    if settings.output_directory.newest and settings.output_directory.step >= last_step:
+    if settings.output_directory.latest_checkpoint and settings.output_directory.step >= last_step:
         return
     epochs = (f"--num_train_epochs={settings.num_train_epochs:g} means "
               if "num_train_epochs" in settings else "")
@@ -231,7 +231,7 @@ def log_training(task):
                  shlex.quote(settings.output_dir))
 
 
-def advise_on_memory(settings, trainable, step_config):
+def out_of_memory_message(settings, trainable, step_config):
     """Returns an error message for a run that is out of memory. The message says which flags to change."""
     # With replicas, no step is simulated: the simulation takes minutes, and the other replicas would wait.
     if replica_group.current():

@@ -15,7 +15,7 @@ from absl import logging
 import numpy as np
 
 from bertlib.graph import lazy_tensorflow as tf
-from bertlib.runs import best_weights, training_evaluations
+from bertlib.runs import best_weights, learning_curve
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.system import files, replica_group
 
@@ -32,8 +32,8 @@ class TrainingWithEvaluations:
         """Creates the training; writes nothing.
 
         Args:
-          task: the `bertlib.tasks.task.Task`. Its `title`, `shown` and `full_score` describe the picture,
-            which is written to --output_dir, as is the table.
+          task: the `bertlib.tasks.task.Task`. Its `title`, `metric_titles` and `full_score` describe the
+            picture, which is written to --output_dir, as is the table.
           evaluate: function that takes the prefix of a checkpoint, evaluates its weights and returns {metric:
             number}. All replicas call it before the training, and only replica 0 calls it during the
             training. Its result is used only in replica 0.
@@ -43,7 +43,7 @@ class TrainingWithEvaluations:
         self._evaluate = evaluate
         self._every_steps, self._metric = settings.eval_every_steps, settings.keep_best
         self._best = self._last_step = self._failure = None
-        self._rows = training_evaluations.read_rows(self._output_dir)
+        self._rows = learning_curve.read_rows(self._output_dir)
         self._evaluated_dir = os.path.join(self._output_dir, "evaluated_weights")  # being evaluated
         self._seconds = []  # of each evaluation in this run
         self._stops = False  # whether the training ends now
@@ -72,11 +72,11 @@ class TrainingWithEvaluations:
         self._last_step = last_step
         group = replica_group.current()
         state = self._restore() if replica_group.is_first() else None
-        newest, is_due = group.broadcast(state) if group else state
+        newest_step, is_due = group.broadcast(state) if group else state
         if is_due:
-            self.evaluate_and_add(newest)
+            self.evaluate_and_add(newest_step)
         stops = group.broadcast(self._stops) if group else self._stops
-        return min(newest, last_step) if stops else last_step
+        return min(newest_step, last_step) if stops else last_step
 
     def _restore(self):
         """Restores the table of the evaluations and the best weights to their state at the newest checkpoint.
@@ -87,16 +87,16 @@ class TrainingWithEvaluations:
           (step of the newest checkpoint or None, whether this checkpoint has to be evaluated).
         """
         self._remove_evaluated()
-        rows, newest = training_evaluations.restorable_rows(self._settings.output_directory)
+        rows, newest_step = learning_curve.restorable_rows(self._settings.output_directory)
         if rows != self._rows:
             self._write_table(rows)
         if self._metric:
             self._best = best_weights.BestWeights(self._settings.output_directory, self._metric)
-            self._best.restore(training_evaluations.finite_values(rows, self._metric), newest)
-            self._stops = training_evaluations.is_early_stop(self._settings, self._best, rows)
-        is_due = newest is not None and not self._is_done(newest) and (
-            self._settings.eval_each_checkpoint or self._is_scheduled(newest))
-        return newest, is_due
+            self._best.restore(learning_curve.finite_values(rows, self._metric), newest_step)
+            self._stops = learning_curve.is_early_stop(self._settings, self._best, rows)
+        is_due = newest_step is not None and not self._is_done(newest_step) and (
+            self._settings.eval_each_checkpoint or self._is_scheduled(newest_step))
+        return newest_step, is_due
 
     def finish(self):
         """Logs the table of all evaluations. Call this method after the training.
@@ -116,14 +116,14 @@ class TrainingWithEvaluations:
         took = f" {len(self._seconds)} evaluations of this run took {sum(self._seconds):.1f} s." if (
             self._seconds) else ""
         logging.info("Evaluations during the training, in %s.%s\n%s",
-                     os.path.join(self._output_dir, training_evaluations.TABLE), took,
+                     os.path.join(self._output_dir, learning_curve.TABLE), took,
                      _format_rows(rows, self._names(rows[-1]), best_step))
 
     def _names(self, row):
         """Returns the names of the metrics in a row that the log shows."""
         losses = [name for name in ("eval_loss", "loss") if name in row]
         chosen = [self._metric] if self._metric else []
-        return list(dict.fromkeys([*chosen, *self._task.shown, *losses[:1]]))
+        return list(dict.fromkeys([*chosen, *self._task.metric_titles, *losses[:1]]))
 
     # --- During the training
 
@@ -190,9 +190,9 @@ class TrainingWithEvaluations:
         # shows that three other outputs are complete for its step: the history, the picture and best/.
         self._settings.output_directory.history.add_evaluation(step, "dev", metrics)
         from bertlib.reports import charts
-        files.write_text(os.path.join(self._output_dir, training_evaluations.PICTURE),
-                         charts.line_chart(self._task.title, training_evaluations.points(
-                             rows, self._task.shown, self._task.full_score)))
+        files.write_text(os.path.join(self._output_dir, learning_curve.PICTURE),
+                         charts.line_chart(self._task.title, learning_curve.points(
+                             rows, self._task.metric_titles, self._task.full_score)))
         if self._best:
             self._update_best(step, rows, checkpoint)
         self._write_table(rows)
@@ -205,29 +205,29 @@ class TrainingWithEvaluations:
         writer.writeheader()
         writer.writerows(rows)
         self._rows = rows
-        files.write_text(os.path.join(self._output_dir, training_evaluations.TABLE), table.getvalue())
+        files.write_text(os.path.join(self._output_dir, learning_curve.TABLE), table.getvalue())
 
     def _update_best(self, step, rows, checkpoint):
         """Keeps the weights of the newest evaluation if their value of the --keep_best metric is the best so
         far. Also decides whether the training ends. The newest evaluation is the last element of `rows`."""
         metric, last = self._metric, rows[-1]
         if not any(metric in row for row in rows):
-            self._failure = training_evaluations.describe_unknown_metric("keep_best", metric,
-                                                                         set(last) - {"global_step"})
+            self._failure = learning_curve.describe_unknown_metric("keep_best", metric,
+                                                                   set(last) - {"global_step"})
             self._stops = True
             return
         if step < max(1, self._best.first_step):
             return
-        if not training_evaluations.finite_values([last], metric):
+        if not learning_curve.finite_values([last], metric):
             logging.warning("--keep_best: the evaluation of step %d does not count, because %s is %s.", step,
                             metric, last.get(metric, "missing"))
             return
-        values = training_evaluations.finite_values(rows, metric)
+        values = learning_curve.finite_values(rows, metric)
         best_step, best_value = self._best.choose(values)
         if best_step == step:
-            newest = OutputDirectory(self._output_dir).step or 0
-            self._best.replace(step, best_value, checkpoint, values, newest)
-        self._stops = training_evaluations.is_early_stop(self._settings, self._best, rows)
+            newest_step = OutputDirectory(self._output_dir).step or 0
+            self._best.replace(step, best_value, checkpoint, values, newest_step)
+        self._stops = learning_curve.is_early_stop(self._settings, self._best, rows)
         if self._stops:
             logging.info("Early stopping: %s did not improve in the last %d evaluations. The best value is "
                          "%s, at step %d. The training ends at step %d.", metric,

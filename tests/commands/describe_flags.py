@@ -38,7 +38,7 @@ def describe(command):
     define(command)
     FLAGS(["command"])
     entries = common_flags.read_settings().entries()
-    return {"classes": {entry.name: entry.affects for entry in entries},
+    return {"classes": {entry.name: entry.category for entry in entries},
             "advanced": [entry.name for entry in entries if entry.advanced],
             "help": printed("--help"), "helpfull": printed("--helpfull"),
             "empty": {entry.name: reply(command, [f"--{entry.name}="]) for entry in entries if entry.is_path}}

@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import metrics_history
 from bertlib.reports import reproduction
-from bertlib.runs import best_weights, training_evaluations
+from bertlib.runs import best_weights, learning_curve
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.runs.settings import Settings
 from bertlib.system import files
@@ -132,7 +132,7 @@ class _Simulation:
         curve = training_with_evaluations.TrainingWithEvaluations(types.SimpleNamespace(
             settings=settings(self.directory, eval_each_checkpoint=self.each, eval_every_steps=self.every,
                               keep_best=self.metric, early_stopping_evals=self.patience),
-            title="title", shown={"m": "M"}, full_score=1.0), evaluate)
+            title="title", metric_titles={"m": "M"}, full_score=1.0), evaluate)
         last = curve.prepare(12)
         metrics_history.MetricsHistory(self.directory).cut(step)
         if step is None:
@@ -292,23 +292,23 @@ def test_evaluations_of_different_data_or_settings_are_not_compared(changed, tmp
     (dict(keep_best=""), "--keep_best=: the evaluation has no such metric. Name a metric in")], ids=str)
 def test_flags_that_contradict_each_other_are_refused(changes, complaint, tmp_path):
     with pytest.raises(ValueError, match=complaint):
-        training_evaluations.check_flags(settings(tmp_path, **changes))
-    training_evaluations.check_flags(settings(tmp_path))
+        learning_curve.check_flags(settings(tmp_path, **changes))
+    learning_curve.check_flags(settings(tmp_path))
     assert not list(tmp_path.iterdir())
 
 
 def test_best_weights_of_another_training_are_refused(tmp_path):
     directory = make_directory(tmp_path / "a")
     _Simulation(directory).run()
-    training_evaluations.check_flags(settings(directory))
+    learning_curve.check_flags(settings(directory))
     with pytest.raises(ValueError, match="The metrics of this command are m, n."):
-        training_evaluations.check_flags(settings(directory, keep_best="k"))
+        learning_curve.check_flags(settings(directory, keep_best="k"))
     with pytest.raises(ValueError, match="without the state of the optimizer"):
-        training_evaluations.check_flags(settings(f"{directory}/best"))
+        learning_curve.check_flags(settings(f"{directory}/best"))
     record = json.loads(files.read_text(f"{directory}/run.json"))
     files.write_text(f"{directory}/run.json", json.dumps({**record, "started": "later"}))
     with pytest.raises(ValueError, match="best was not written by this training. Move .* to another place"):
-        training_evaluations.check_flags(settings(directory))
+        learning_curve.check_flags(settings(directory))
     assert OutputDirectory(directory).best is None
     files.write_text(f"{directory}/run.json", json.dumps(record))
     for damaged in ("{}", "[]", '{"metric": "m", "step": "x", "value": 1}', "\x00"):

@@ -41,4 +41,4 @@ def test_summaries_of_another_task_than_the_trained_one_have_their_own_folder(tr
     inference = types.SimpleNamespace(
         rows_of=lambda batches: [{"probabilities": np.float32([0.2, 0.8]), "loss": 0.2}],
         evaluate=lambda score, size, name: (score(None)[0], name))
-    assert task.scores(split, inference) == folder
+    assert task.evaluate_during_training(split, inference) == folder

@@ -16,7 +16,7 @@ from safetensors import numpy as safetensors
 import tiny
 
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.runs import registry, vocabularies
+from bertlib.runs import registry, tokenizer_flags
 from bertlib.runs.settings import Settings
 from bertlib.system import locks
 from bertlib.tasks import head_labels
@@ -287,8 +287,8 @@ def test_weights_only_writes_the_letter_case_and_refuses_files_of_another_model(
     directory = model_directories.write_classifier(tmp_path / "trained", tiny_model)
     (directory / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
     record = read_json(directory / "run.json")
-    write_json(directory / "run.json", {**record,
-                                        "vocabulary": vocabularies.hash_vocabulary(directory / "vocab.txt"),
+    vocabulary = tokenizer_flags.hash_vocabulary(directory / "vocab.txt")
+    write_json(directory / "run.json", {**record, "vocabulary": vocabulary,
          "bert_config": {**tiny.CONFIG, "_name_or_path": "one"}})
     convert(input=directory, output=tmp_path / "out", weights_only=True, do_lower_case=False)
     assert read_json(tmp_path / "out" / "tokenizer_config.json") == {

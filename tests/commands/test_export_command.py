@@ -8,7 +8,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from bertlib.runs import trained_model
-from bertlib.tasks import split_data
+from bertlib.tasks import data_splits
 
 ROW = "one text"
 
@@ -81,11 +81,11 @@ def test_the_development_set_is_found_again(tmp_path):
     path.write_text(json.dumps(QUESTION))
     record = {"task_type": "questions", "files": {"predict_file": str(path)}, "settings": {}}
     model = trained_model.TrainedModel("out", None, None, None, None, record)
-    assert split_data.read_dev_set(model) == [(("here ?", "the cat sees a dog"), None)]
+    assert data_splits.read_dev_set(model) == [(("here ?", "the cat sees a dog"), None)]
     path.unlink()
     with pytest.raises(FileNotFoundError, match="data.json does not exist any more"):
-        split_data.read_dev_set(model)
+        data_splits.read_dev_set(model)
     with pytest.raises(ValueError, match="out does not name the file of the development set"):
-        split_data.read_dev_set(model._replace(record={**record, "files": {}}))
+        data_splits.read_dev_set(model._replace(record={**record, "files": {}}))
     with pytest.raises(ValueError, match="set of multiple choice cannot be read again"):
-        split_data.read_dev_set(model._replace(record={**record, "task_type": "multiple_choice"}))
+        data_splits.read_dev_set(model._replace(record={**record, "task_type": "multiple_choice"}))

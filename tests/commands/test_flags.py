@@ -188,5 +188,5 @@ def test_each_flag_that_changes_the_weights_is_used():
              for path in (*ROOT.glob("*.py"), *ROOT.glob("bertlib/**/*.py")))
     read = {node.attr for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     names = {entry.name for command in registry.COMMANDS for entry in registry.find_flags(command)
-             if entry.affects == WEIGHTS}
+             if entry.category == WEIGHTS}
     assert "clip_norm" in names and names <= read

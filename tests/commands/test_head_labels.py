@@ -63,7 +63,7 @@ def train(tiny_model, tmp_path):
 def start(path, wanted="classification", do_train=False):
     """Returns the head with which a task starts, {name: array}."""
     given = Settings({"init_checkpoint": str(path), "output_dir": "no/such", "do_train": do_train})
-    found = checkpoint_formats.open_checkpoint(head_labels.starting_checkpoint(given, WANTED[wanted]))
+    found = checkpoint_formats.open_checkpoint(head_labels.match_head(given, WANTED[wanted]))
     assert "bert/pooler/dense/bias" in found.shapes
     return {name: found.read(name) for name in found.shapes if not name.startswith("bert/")
             and "adam" not in name and name != "global_step"}

@@ -37,7 +37,7 @@ def curve_of(directory, shown, *results):
     """Adds evaluations to the curve in a directory, and returns the table. An evaluation is a dict."""
     for result in results:
         given = settings(directory, eval_each_checkpoint=True, eval_every_steps=None, keep_best=None)
-        task = types.SimpleNamespace(settings=given, title="title", shown=shown, full_score=1.0)
+        task = types.SimpleNamespace(settings=given, title="title", metric_titles=shown, full_score=1.0)
         curve = training_with_evaluations.TrainingWithEvaluations(task, lambda _, result=result: result)
         curve.evaluate_checkpoint(result["global_step"])
     return (directory / "learning_curve.tsv").read_text()

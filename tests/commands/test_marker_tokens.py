@@ -13,7 +13,7 @@ import tiny
 
 from bertlib import serving
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.runs import vocabularies
+from bertlib.runs import tokenizer_flags
 from bertlib.serving import export_text
 
 MARKERS = ["[E1]", "[/E1]"]
@@ -25,7 +25,7 @@ SIZE = len(tiny.VOCABULARY)
 
 
 def load(path, markers=FLAG, **flags):
-    return vocabularies.load_tokenizer(settings_of(vocab_file=path, marker_tokens=markers, **flags))
+    return tokenizer_flags.load_tokenizer(settings_of(vocab_file=path, marker_tokens=markers, **flags))
 
 
 # --- The vocabulary --------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ def test_tokens_are_those_of_the_tokenizers_package(parts, pair):
 
 def test_a_sentencepiece_model_has_no_markers():
     with pytest.raises(ValueError, match=r"--marker_tokens=\[E1\] needs --vocab_file.*user_defined_symbols"):
-        vocabularies.load_tokenizer(settings_of(spm_model_file="spm.model", marker_tokens="[E1]"))
+        tokenizer_flags.load_tokenizer(settings_of(spm_model_file="spm.model", marker_tokens="[E1]"))
 
 
 # --- Commands --------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import model_directories
 import pytest
 import tiny
 
-from bertlib.runs import model_config, model_files, recorded_flags, vocabularies
+from bertlib.runs import model_config, model_files, recorded_flags, tokenizer_flags
 from bertlib.runs.output_directory import OutputDirectory
 import modeling
 
@@ -70,7 +70,7 @@ def test_what_the_tokenizer_does_comes_back_the_same(tiny_model, tmp_path):
     first, again = dict(vocab_file=start / "vocab.txt", init_checkpoint=start), dict(
         vocab_file=output / "vocab.txt")
     put(output, files_of(**first))
-    tokens = [[vocabularies.load_tokenizer(settings_of(**flags)).tokenize(text)
+    tokens = [[tokenizer_flags.load_tokenizer(settings_of(**flags)).tokenize(text)
                for text in ("The trains café", "breads 中国 not", "finding")] for flags in (first, again)]
     assert tokens[0] == tokens[1] and put(output, files_of(**again)) == ([], [])
     # The vocabulary may be in another directory than the settings of a converted model's tokenizer.

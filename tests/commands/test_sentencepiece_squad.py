@@ -8,7 +8,7 @@ from test_sentencepiece import train
 import tiny
 
 from bertlib.checkpoints.bert_config import variable_shapes
-from bertlib.tasks.squad import squad_answers, squad_data
+from bertlib.tasks.squad import span_selection, squad_data
 import modeling
 import tokenization
 
@@ -56,9 +56,9 @@ def test_answers_come_back_with_their_places(spm_model_file, squad_file, lower, 
         sure = 9.0 if feature.start_position else -9.0
         logits = [np.where(np.arange(length) == place, sure, -20.0)
                   for place in (feature.start_position, feature.end_position)]
-        results.append(squad_answers.RawResult(feature.unique_id, *logits))
-    found = {prediction.qas_id: prediction.answer for prediction in squad_answers.select_answers(
-        examples, features, results, squad_answers.Search(3, 60, lower))}
+        results.append(span_selection.RawResult(feature.unique_id, *logits))
+    found = {prediction.qas_id: prediction.answer for prediction in span_selection.select_answers(
+        examples, features, results, span_selection.Search(3, 60, lower))}
     for i, (context, answers) in enumerate(CONTEXTS.items()):
         for j, text in enumerate(answers):
             answer = found[f"{i}.{j}"]

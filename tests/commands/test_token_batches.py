@@ -14,7 +14,7 @@ import tiny
 
 from bertlib.data import input_pipeline
 from bertlib.data.batches import Batch
-from bertlib.data.example_encoding import SEQUENCES
+from bertlib.data.example_encoding import TRIMMED_FIELDS
 from bertlib.graph import randomness
 import modeling
 import run_classifier
@@ -57,7 +57,7 @@ def examples(count=25):
 def make_dataset(micro_batches=PARTS, is_unequal=True, arrays=None, **options):
     batch = Batch(BATCH, micro_batches, is_unequal=is_unequal)
     return input_pipeline.training_dataset(input_pipeline.array_examples(arrays or examples()), batch,
-                                           **{"trimmed_fields": SEQUENCES, **options})
+                                           **{"trimmed_fields": TRIMMED_FIELDS, **options})
 
 
 def run_batches(fetches, iterator, count, step=0):
@@ -97,7 +97,7 @@ def test_micro_batches_are_the_step_cut_where_it_is_best_each_with_its_weight():
 
 def test_lengths_are_rounded_up_to_the_length_of_the_features_at_most():
     mask = (np.arange(LENGTH) < np.where(np.arange(BATCH) == 3, 33, 32)[:, None]).astype(np.int32)
-    found = take(2, arrays=dict.fromkeys(SEQUENCES, mask), micro_batches=2)
+    found = take(2, arrays=dict.fromkeys(TRIMMED_FIELDS, mask), micro_batches=2)
     # If the length were rounded up to 40, the parts would have 4 and 6 examples.
     assert [part["input_ids"].shape for part in found] == [(5, 33), (5, 32)]
 
@@ -107,7 +107,8 @@ def test_one_part_weighs_1_and_sizes_are_unknown_to_the_graph():
     assert [part["micro_batch_weight"] for part in take(2, micro_batches=1)] == [1, 1]
     dataset = make_dataset()
     shapes = {name: shape.as_list() for name, shape in tf.data.get_output_shapes(dataset).items()}
-    assert shapes == {**dict.fromkeys(SEQUENCES, [None, None]), "label_ids": [None], "micro_batch_weight": []}
+    assert shapes == {**dict.fromkeys(TRIMMED_FIELDS, [None, None]), "label_ids": [None],
+                      "micro_batch_weight": []}
 
 
 @pytest.mark.usefixtures("graph")

@@ -9,7 +9,7 @@ from helpers import error_of, settings_of, write_json, write_lines
 import pytest
 import tokenizers
 
-from bertlib.runs import tokenizer_files, vocabularies
+from bertlib.runs import tokenizer_files, tokenizer_flags
 
 TEXTS = ["Ein Café über Ångström, İstanbul!", "Zoe\u0308 saw 中国人 and 한국어 in TOKYO, 東京-Tower.",
          "naïve [MASK] x" + "a" * 30, "हिन्दी ÉÈ ß ﬁ"]
@@ -33,7 +33,7 @@ def vocabulary():
 
 def load(directory, **flags):
     """Returns the tokenizer of a command with the vocabulary in a directory and with some flags."""
-    return vocabularies.load_tokenizer(settings_of(vocab_file=directory / "vocab.txt", **flags))
+    return tokenizer_flags.load_tokenizer(settings_of(vocab_file=directory / "vocab.txt", **flags))
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_the_case_of_the_files_is_taken_if_no_flag_gives_one(model, caplog):
     write(model, "tokenizer_config.json", {"do_lower_case": False})
     given = settings_of(vocab_file=model / "vocab.txt")
     caplog.set_level("INFO", logger="absl")
-    tokenizer = vocabularies.load_tokenizer(given)
+    tokenizer = tokenizer_flags.load_tokenizer(given)
     assert tokenizer.tokenize("TOKYO Café") == ["TOKYO", "Café"]
     assert given.do_lower_case is False
     said = f"--do_lower_case not given: using False (the value in {model / 'tokenizer_config.json'})"

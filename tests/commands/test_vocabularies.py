@@ -13,7 +13,7 @@ import pytest
 import tiny
 
 from bertlib.data import tfrecord_manifests
-from bertlib.runs import trained_model, vocabularies
+from bertlib.runs import tokenizer_flags, trained_model
 from bertlib.runs.settings import Settings
 from bertlib.tasks.pretraining import pretraining_records
 
@@ -42,7 +42,8 @@ def test_a_pre_training_takes_the_vocabulary_of_its_records(untrained):
     done.assert_success(f"vocab.txt (the vocabulary of the records, see {MANIFEST})")
     vocabulary = untrained.directory / "model" / "vocab.txt"
     found = record(untrained.output)
-    assert found["vocabulary"] == vocabularies.hash_vocabulary(vocabulary) and found["do_lower_case"] is True
+    assert found["vocabulary"] == tokenizer_flags.hash_vocabulary(vocabulary)
+    assert found["do_lower_case"] is True
     assert (untrained.output / "vocab.txt").read_bytes() == vocabulary.read_bytes()
 
 
@@ -67,7 +68,7 @@ def test_the_tokenizer_files_must_say_the_same_as_the_manifest(untrained):
     # The user follows the advice.
     vocabulary, records = untrained.directory / "model" / "vocab.txt", untrained.directory / "train.tfrecord"
     write_json(vocabulary.parent / "tokenizer_config.json", config)
-    assert resolve(records, vocab_file=str(vocabulary))[0] == vocabularies.hash_vocabulary(vocabulary)
+    assert resolve(records, vocab_file=str(vocabulary))[0] == tokenizer_flags.hash_vocabulary(vocabulary)
 
 
 @pytest.mark.parametrize("name, value", [("strip_accents", False), ("marker_tokens", "cat")])
@@ -86,7 +87,7 @@ def test_the_vocabulary_of_records_is_known_where_its_file_is_another(untrained,
     manifest["vocabulary"]["path"] = str(reordered(tiny_model, untrained.directory / "other.txt"))
     write_json(untrained.directory / MANIFEST, manifest)
     found, settings = resolve(untrained.directory / "train.tfrecord")
-    assert found == vocabularies.hash_vocabulary(tiny_model.vocab) and settings.vocab_file is None
+    assert found == tokenizer_flags.hash_vocabulary(tiny_model.vocab) and settings.vocab_file is None
 
 
 @pytest.mark.parametrize("name, change", [
@@ -142,7 +143,7 @@ def output(tiny_model, tmp_path):
 def test_a_reordered_vocabulary_beside_weights_is_refused(run_script, tiny_model, output, tmp_path, script,
                                                           flags):
     (tmp_path / "texts.txt").write_text("the cat\n")
-    write_json(output / "run.json", {**record(output), "vocabulary": vocabularies.hash_vocabulary(
+    write_json(output / "run.json", {**record(output), "vocabulary": tokenizer_flags.hash_vocabulary(
         output / "vocab.txt")})
     reordered(tiny_model, output / "vocab.txt")
     before = sorted(tmp_path.rglob("*"))

@@ -52,7 +52,7 @@ def _describe(entry):
     defined = flags.FlagValues()
     entry.define_in(defined)
     values = f" <{', '.join(entry.values)}>" if entry.values else ""
-    kind = f" ({entry.affects}{', recorded' * entry.is_recorded})" if entry.affects else ""
+    kind = f" ({entry.category}{', recorded' * entry.is_recorded})" if entry.category else ""
     return f"{defined[entry.name].flag_type()}{values} = {json.dumps(entry.default)}{kind}"
 
 

@@ -59,7 +59,7 @@ def test_record(row, trained):
     assert set(given) <= set(found["flags"])
     # tests/data/capabilities.json has the class of each flag.
     recorded = {entry.name for entry in registry.find_flags(row.script.removesuffix(".py"))
-                if entry.is_recorded or entry.affects in ("input", "task", "weights") and not entry.is_path}
+                if entry.is_recorded or entry.category in ("input", "task", "weights") and not entry.is_path}
     assert recorded - set(found["settings"]) == {"task_name", "task_type", "do_lower_case"} & recorded
     assert found["train_data"]["fingerprint"] and found["code"] and found["versions"]["tensorflow"]
     assert isinstance(found["environment"]["gpus"], list)

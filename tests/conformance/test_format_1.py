@@ -13,7 +13,7 @@ import pytest
 from rows import ROWS, Workspace
 import runs
 
-from bertlib.runs import model_files, record_format, vocabularies
+from bertlib.runs import model_files, record_format, tokenizer_flags
 from bertlib.runs.output_directory import OutputDirectory
 import bertlib.tasks  # noqa: F401  registers the tasks, whose names are in the records
 
@@ -58,7 +58,7 @@ def test_the_record_becomes_one_of_format_2(unpacked, folder):
     output = unpacked / folder / "output"
     record = record_format.read_record(output)
     assert record["format"] == 2
-    assert record["vocabulary"] == vocabularies.hash_vocabulary(output / "vocab.txt")
+    assert record["vocabulary"] == tokenizer_flags.hash_vocabulary(output / "vocab.txt")
     model_files.check_trained_vocabulary(OutputDirectory(str(output)))
     (output / "vocab.txt").rename(output / "moved.txt")
     try:

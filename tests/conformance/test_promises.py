@@ -31,7 +31,7 @@ def test_each_flag_of_the_kind_of_a_model_is_in_a_row():
     the head, docs/development/packages.md lists the other places."""
     rows = [row for row in ROWS.values() if row.name not in promises.NOT_ANSWERED]
     found = {(command, entry) for command in registry.COMMANDS for entry in registry.find_flags(command)
-             if entry.affects == entries.TASK and not entry.is_path}
+             if entry.category == entries.TASK and not entry.is_path}
     missing = {entry.name for _, entry in found
                if all(row.flags.get(entry.name, entry.default) == entry.default for row in rows)}
     assert not missing, f"Add these flags to rows in tests/conformance/rows.py: {sorted(missing)}"

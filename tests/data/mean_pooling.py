@@ -40,7 +40,8 @@ class MeanPoolingHead(classification_head.Classifier):
         tokens = encoder.get_sequence_output()                                        # [B, F, W]
         mask = tf.expand_dims(tf.cast(features["input_mask"], tokens.dtype), -1)      # [B, F, 1]
         mean = tf.reduce_sum(tokens * mask, 1) / tf.reduce_sum(mask, 1)               # [B, W]
-        logits = head.linear(head.drop_out(mean, mode == ModeKeys.TRAIN, encoder), self.num_outputs, "mean/")
+        dropped = head.apply_dropout(mean, mode == ModeKeys.TRAIN, encoder)
+        logits = head.linear(dropped, self.num_outputs, "mean/")
         predictions = {"probabilities": tf.nn.softmax(logits), "mean": mean}
         if "label_ids" not in features:
             return head.HeadOutputs(predictions=predictions)

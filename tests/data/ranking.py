@@ -15,7 +15,7 @@ from bertlib.data.prediction_rows import PredictedRow
 from bertlib.runs import model_config
 from bertlib.runs.input_paths import require_file
 from bertlib.system import files
-from bertlib.tasks import results, split_data
+from bertlib.tasks import data_splits, results
 from bertlib.tasks.classification import classifier_features
 from bertlib.tasks.classification.classification_target import SingleLabel
 from bertlib.tasks.task import Task
@@ -26,7 +26,7 @@ COLUMNS = ["text_a", "text_b", "label"]
 class Ranking(Task):
     command, noun, title = "run_classifier.py", "pair", "Pairs of the development file"
     feature_files = {"train": "train.tf_record", "dev": "eval.tf_record", "test": "predict.tf_record"}
-    shown = {"eval_accuracy": "accuracy"}
+    metric_titles = {"eval_accuracy": "accuracy"}
     target = SingleLabel(["first", "second"])
 
     def __init__(self, settings):
@@ -38,14 +38,14 @@ class Ranking(Task):
         model_config.resolve_model_flags(self.settings)
 
     def input_files(self):
-        return split_data.list_files(self.settings)
+        return data_splits.list_files(self.settings)
 
     def result_names(self, split):
         return (["eval_results.txt", "eval_results.json", "eval_predictions.csv"] if split == "dev"
                 else ["test_predictions.csv"])
 
     def read(self):
-        for split in split_data.needed(self.settings):
+        for split in data_splits.needed(self.settings):
             path = require_file(self.settings, f"{split}_file")
             rows = list(csv.reader(files.read_text(path).splitlines()))
             for line, row in enumerate(rows, 1):
@@ -64,7 +64,7 @@ class Ranking(Task):
 
     def record_fields(self):
         return {"task": "ranking", "labels": self.target.labels,
-                **split_data.data_fields(self.settings, lambda: len(self.pairs["dev"]))}
+                **data_splits.data_fields(self.settings, lambda: len(self.pairs["dev"]))}
 
     def write_features(self, split, path):
         classifier_features.FeatureRecords(
@@ -78,7 +78,7 @@ class Ranking(Task):
         metrics = self.target.metrics(ids, probabilities, losses)
         return probabilities, {**metrics, "global_step": inference.step}
 
-    def write(self, split, inference):
+    def evaluate_and_write(self, split, inference):
         probabilities, scores = self.predict(split, inference)
         if split == "dev":
             results.write_metrics(self.settings, split, "eval_results", scores)

@@ -110,7 +110,7 @@ def test_a_step_is_tried(error, sufficed):
         x = tf.numpy_function(fail, [tf.placeholder(tf.float32, [batch_size])], tf.float32)
         return tf.assign(tf.get_variable("x", [batch_size]), x).op
 
-    assert memory_planner.fits_in_practice(build, 3) is sufficed
+    assert memory_planner.trial_step_fits(build, 3) is sufficed
 
 
 @pytest.fixture
@@ -247,7 +247,7 @@ def test_on_a_gpu_a_step_that_does_not_run_gets_the_next_number_of_micro_batches
         model_that_fits, monkeypatch, caplog):
     """test_run_classifier.py has such a run, as a soak test."""
     monkeypatch.setattr(training_plan.tf.config, "list_physical_devices", lambda kind: [kind])
-    monkeypatch.setattr(memory_planner, "fits_in_practice",
+    monkeypatch.setattr(memory_planner, "trial_step_fits",
                         lambda build, step: step.gradient_accumulation_steps >= 4)
     settings = Settings({**FLAGS, "do_train": True, "memory_limit_gb": 1000,
                          "gradient_accumulation_steps": 0})

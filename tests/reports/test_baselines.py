@@ -61,7 +61,7 @@ def compare(target, train, dev, **settings):
     labels = np.array([target.encode_label(example.label) for example in dev])
     answers = baselines.bag_of_words(settings, target, train, {"dev": dev})
     outputs = np.eye(target.size)[labels] if labels.dtype.kind == "i" and labels.ndim == 1 else labels
-    return labels, baselines.compare(target, [], labels, outputs,
+    return labels, baselines.baseline_metrics(target, [], labels, outputs,
                                      {"words": answers["dev"]} if answers else {})["baselines"]
 
 
@@ -162,14 +162,14 @@ def test_intervals():
     chance = np.random.default_rng(0)
     target, labels = classification_target.SingleLabel(["0", "1"]), chance.integers(2, size=150)
     outputs = np.eye(2)[np.where(chance.random(150) < 0.7, labels, 1 - labels)]
-    found = baselines.compare(target, ["eval_accuracy", "eval_f1"], labels, outputs, {})["intervals"]
+    found = baselines.baseline_metrics(target, ["eval_accuracy", "eval_f1"], labels, outputs, {})["intervals"]
     right = int((outputs.argmax(1) == labels).sum())
     assert found["eval_accuracy"] == pytest.approx(
         [*stats.binomtest(right, 150).proportion_ci(method="wilson")])
-    f1 = target.compare(labels, target.decide(outputs))["eval_f1"]
+    f1 = target.metric_functions(labels, target.decide(outputs))["eval_f1"]
     expected = stats.bootstrap(
         (np.arange(150),), lambda rows: f1(rows.astype(int)), vectorized=False, n_resamples=1000,
         method="percentile", rng=np.random.default_rng(0)).confidence_interval
     assert found["eval_f1"] == pytest.approx([*expected])
     many = np.tile(labels, 20)
-    assert not baselines.compare(target, ["eval_f1"], many, np.eye(2)[many], {})["intervals"]
+    assert not baselines.baseline_metrics(target, ["eval_f1"], many, np.eye(2)[many], {})["intervals"]

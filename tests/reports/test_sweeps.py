@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from bertlib.reports import sweep_directory, sweep_grid, sweep_loop, sweep_page, sweep_runs
-from bertlib.runs import best_weights, vocabularies
+from bertlib.runs import best_weights, tokenizer_flags
 from bertlib.system import child_command, child_jobs, child_processes, gpu_libraries, locks
 
 # A fake training command: its accuracy is the flag "a". With a=0.3 it fails (without a message, if the file
@@ -155,7 +155,7 @@ def test_runs_with_other_examples_another_module_or_another_vocabulary_are_not_c
     vocabulary.write_text("[UNK]\na\n")
     record = {**read_json(directory / "record"),
               "files": {"task_module": "/my_task.py", "vocab_file": str(vocabulary)}, "task_module": module,
-              "vocabulary": vocabularies.hash_vocabulary(vocabulary),
+              "vocabulary": tokenizer_flags.hash_vocabulary(vocabulary),
               "train_data": {"fingerprint": "t"}, "dev_data": {"fingerprint": "d"}}
     other, other_module = {"fingerprint": "x"}, {**module, "fingerprint": "x"}
     for value, changes, message in (

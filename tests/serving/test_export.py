@@ -21,7 +21,7 @@ from bertlib import serving
 from bertlib.data import batches, example_encoding, tfrecord_files
 from bertlib.runs import trained_model
 from bertlib.serving import export_text
-from bertlib.tasks import export_model, warmup
+from bertlib.tasks import export_model, serving_warmup
 from bertlib.tasks.pretraining import pretraining_head
 from bertlib.tasks.squad import squad_head
 import modeling
@@ -65,7 +65,7 @@ def asked(name, chance):
 
 def serialized(row, names=None):
     """Returns a `tf.train.Example` as text for JSON: its bytes are encoded as Latin-1 characters."""
-    return warmup.example({name: row[name] for name in names or row}).decode("latin-1")
+    return serving_warmup.example({name: row[name] for name in names or row}).decode("latin-1")
 
 
 class Exported:

@@ -274,7 +274,7 @@ def test_tokens_that_the_model_does_not_read_change_no_window(predictor):
     whole.limited_tokenizer = whole.model.tokenizer
     for sizes in itertools.product(range(1, 40, 3), range(0, 40, 3)):
         texts = ["the cat " * size for size in sizes if size]
-        assert predictor.answers.windows(*texts) == whole.windows(*texts)
+        assert predictor.answers.preprocess(*texts) == whole.preprocess(*texts)
     assert predictor.answers.num_truncated > 0
 
 

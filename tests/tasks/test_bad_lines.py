@@ -14,7 +14,7 @@ from helpers import example_reader, write_file
 import pytest
 
 from bertlib.data import faults, tables
-from bertlib.tasks import split_data
+from bertlib.tasks import data_splits
 from bertlib.tasks.classification import dev_split, row_examples
 from bertlib.tasks.classification.classifier_data import InputExample
 
@@ -294,7 +294,7 @@ def test_names_of_encodings(name, holds):
 def test_examples_are_drawn_by_content_and_more_of_them_include_fewer():
     def draw(examples, number):
         settings = types.SimpleNamespace(max_train_examples=3, max_eval_examples=number)
-        return split_data.draw_examples(settings, "dev_mismatched", examples, dev_split.row_digest)
+        return data_splits.draw_examples(settings, "dev_mismatched", examples, dev_split.row_digest)
 
     examples = [InputExample(f"dev-{number}", f"text {number % 40}", None, "xy"[number % 2])
                 for number in range(60)]

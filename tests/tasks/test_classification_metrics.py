@@ -49,10 +49,11 @@ def test_metrics_of_classes(classes):
         "eval_confusion_matrix": sklearn_metrics.confusion_matrix(labels, predicted, labels=every),
         "eval_loss": sklearn_metrics.log_loss(labels, probabilities, labels=every)}
     check_metrics(found, expected)
-    assert [f"eval_{name}" for name in target.metric_names] == list(target.compare(labels, predicted)), (
-        "`metric_names` names the metrics of `compare`")
+    functions = target.metric_functions(labels, predicted)
+    assert [f"eval_{name}" for name in target.metric_names] == list(functions), (
+        "`metric_names` names the metrics of `metric_functions`")
     assert losses.dtype == np.float32
-    check_labels(target.details(labels, probabilities)["labels"], np.eye(classes)[labels],
+    check_labels(target.further_metrics(labels, probabilities)["labels"], np.eye(classes)[labels],
                  np.eye(classes)[predicted])
 
 
@@ -95,7 +96,7 @@ def test_metrics_of_sets(threshold, ties):
         **{f"eval_f1_{average}": sklearn_metrics.f1_score(labels, predicted, average=average, zero_division=0)
            for average in ("micro", "macro")}}
     check_metrics(found, expected)
-    check_labels(target.details(labels, probabilities)["labels"], labels, predicted)
+    check_labels(target.further_metrics(labels, probabilities)["labels"], labels, predicted)
 
 
 def test_a_label_that_all_or_no_examples_have_has_no_area_and_f1_is_then_0_for_none():
@@ -140,7 +141,7 @@ def test_metrics_of_scores(ties):
     scores = np.round(scores) if ties else scores
     target = classification_target.Score()
     found = {**target.metrics(labels, scores, target.losses(labels, scores)),
-             **target.details(labels, scores)}
+             **target.further_metrics(labels, scores)}
     decimal = np.array([float(str(score)) for score in scores])
     expected = {"eval_pearson": stats.pearsonr(labels, decimal)[0],
                 "eval_spearman": stats.spearmanr(labels, decimal)[0],

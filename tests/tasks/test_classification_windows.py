@@ -67,9 +67,9 @@ def test_predictions_of_a_text_are_the_means_of_its_windows():
     generator = np.random.RandomState(0)
     rows = [{"probabilities": generator.random_sample(3).astype(np.float32),
              "scores": np.float32(generator.standard_normal())} for _ in range(6)]
-    found = text_windows.pooled(rows, [1, 3, 2])
+    found = text_windows.mean_over_windows(rows, [1, 3, 2])
     for row, windows in zip(found, (rows[:1], rows[1:4], rows[4:]), strict=True):
         for name in row:
             mean = np.mean([window[name] for window in windows], axis=0, dtype=np.float64)
             assert row[name].dtype == np.float32 and (row[name] == np.float32(mean)).all()  # rounded once
-    assert text_windows.pooled([], []) == []
+    assert text_windows.mean_over_windows([], []) == []

@@ -13,7 +13,7 @@ from bertlib.data import labelled_rows, text_keys
 from bertlib.tasks.classification import dev_split
 
 
-def part_of(labels):
+def base_split(labels):
     rows = [labelled_rows.Row(index + 1, (f"text {index}",), label) for index, label in enumerate(labels)]
     return labelled_rows.ExampleFile("train.csv", rows, True)
 
@@ -31,7 +31,7 @@ def contents(rows):
 
 
 def test_a_split_keeps_each_label():
-    part = part_of(["x"] * 60 + ["y"] * 30 + ["rare"] * 5 + ["only"])
+    part = base_split(["x"] * 60 + ["y"] * 30 + ["rare"] * 5 + ["only"])
     train, dev, unused = dev_split.draw_split(part, 0.2)
     assert sorted([*train.rows, *dev.rows]) == part.rows and not unused
     for side in (train, dev):
@@ -44,33 +44,33 @@ def test_a_split_keeps_each_label():
 @pytest.mark.parametrize("from_dev, count", [(False, 1), (True, 4)])
 def test_the_development_set_has_half_to_twice_the_share_of_a_label(from_dev, count):
     """All ten rows of x are in the training set, or in the development set, if all rows have one label."""
-    drawn = lines(dev_split.draw_split(part_of("y" * 100), 0.2).dev)
+    drawn = lines(dev_split.draw_split(base_split("y" * 100), 0.2).dev)
     rare = [line for line in range(1, 101) if (line in drawn) == from_dev][:10]
-    dev = dev_split.draw_split(part_of(["xy"[line not in rare] for line in range(1, 101)]), 0.2).dev
+    dev = dev_split.draw_split(base_split(["xy"[line not in rare] for line in range(1, 101)]), 0.2).dev
     assert collections.Counter(row.label for row in dev.rows)["x"] == count
 
 
 def test_scores_are_drawn_by_the_texts():
-    part = part_of([float(index * 37 % 100) for index in range(100)])
+    part = base_split([float(index * 37 % 100) for index in range(100)])
     assert len(dev_split.draw_split(part, 0.2).dev.rows) == 20
 
 
 def test_several_labels_are_divided_by_the_rarest():
     labels = [("common", "rare") if index % 5 == 0 else ("common",) for index in range(50)] + [()] * 10
-    dev = dev_split.draw_split(part_of(labels), 0.2).dev
+    dev = dev_split.draw_split(base_split(labels), 0.2).dev
     counts = collections.Counter(row.label for row in dev.rows)
     assert 1 <= counts["common", "rare"] <= 4 and 4 <= counts["common",] <= 16 and 1 <= counts[()] <= 4
 
 
 def test_corrected_labels_move_no_row_to_the_other_set_and_added_rows_move_few():
     chance = random.Random(5)
-    part = part_of([chance.choice("abc") for _ in range(500)])
+    part = base_split([chance.choice("abc") for _ in range(500)])
     dev = lines(dev_split.draw_split(part, 0.2).dev)
     # Many corrections are in the development set, because its errors were read in the report.
     corrected = {*chance.sample(sorted(dev), 20), *chance.sample(range(1, 501), 20)}
     rows = [row._replace(label="c") if row.line in corrected else row for row in part.rows]
     assert lines(dev_split.draw_split(part._replace(rows=rows), 0.2).dev) == dev
-    rows += part_of("abcab" * 110).rows[500:]
+    rows += base_split("abcab" * 110).rows[500:]
     again = lines(dev_split.draw_split(part._replace(rows=rows), 0.2).dev)
     assert len(dev ^ {line for line in again if line <= 500}) <= 3
 
@@ -159,7 +159,7 @@ def test_a_split_that_would_be_empty_is_refused():
                                      (["x", "y", "z"], 0.5, "csv, because none .* Name")):
         with pytest.raises(ValueError, match=rf"^--dev_fraction=.* of the \d examples in train."
                            f"{advice} a --dev_file"):
-            dev_split.draw_split(part_of(labels), fraction)
+            dev_split.draw_split(base_split(labels), fraction)
 
 
 # --- Storing and finding ---------------------------------------------------------------------------------

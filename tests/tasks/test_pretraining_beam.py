@@ -18,7 +18,7 @@ SMALL = {"max_seq_length": 32, "dupe_factor": 2}
 
 
 def cluster():
-    return pretraining_beam.Cluster("DirectRunner")
+    return pretraining_beam.BeamRunner("DirectRunner")
 
 
 # --- The same files --------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def test_a_run_here_that_was_interrupted_is_finished(tmp_path, monkeypatch):
         "corpus.txt", "out-0", "out-0.beam", "out-0.manifest.json", "out-1", "whole-0",
         "whole-0.manifest.json", "whole-1"]
     # All files are complete, so a run on a cluster does nothing.
-    monkeypatch.setattr(pretraining_beam.Cluster, "make_blocks", None)
+    monkeypatch.setattr(pretraining_beam.BeamRunner, "make_blocks", None)
     stream(tmp_path, texts, recipe, cluster=cluster(), **arguments)
 
 
@@ -104,14 +104,14 @@ def test_bad_text(tmp_path, content, complaint, capfd):
 
 
 def test_an_error_on_a_worker_is_one_message(tmp_path, monkeypatch, capfd):
-    survey = pretraining_beam.Cluster.survey
+    survey = pretraining_beam.BeamRunner.survey
 
     def survey_and_change(*arguments):
         found = survey(*arguments)
         write(tmp_path / "corpus.txt", corpus(8, 4, 5))
         return found
 
-    monkeypatch.setattr(pretraining_beam.Cluster, "survey", survey_and_change)
+    monkeypatch.setattr(pretraining_beam.BeamRunner, "survey", survey_and_change)
     with pytest.raises(OSError, match="^[^ ]*corpus.txt was changed while it was read: at first, it had 9 "):
         stream(tmp_path, corpus(9, 4, 5), Recipe(**SMALL), cluster=cluster(), shuffle_buffer_documents=4)
     assert sorted(os.listdir(tmp_path)) == ["corpus.txt", "out-0.partial"]
@@ -137,11 +137,11 @@ def test_what_a_runner_loses_is_missed(tmp_path, monkeypatch):
     ("DirectRunner", ["2"], "has no option 2")])
 def test_runners_and_options_that_there_are_not(runner, options, complaint):
     with pytest.raises(ValueError, match=complaint):
-        pretraining_beam.Cluster(runner, options)
+        pretraining_beam.BeamRunner(runner, options)
 
 
 def test_options_that_only_a_cluster_knows_are_handed_on():
-    pretraining_beam.Cluster("FlinkRunner", ["flink_master=host:8081", "--of_the_cluster=2"])
+    pretraining_beam.BeamRunner("FlinkRunner", ["flink_master=host:8081", "--of_the_cluster=2"])
 
 
 def test_without_the_package_it_says_what_to_install(monkeypatch):

@@ -17,7 +17,7 @@ import written_files as written
 from bertlib.data import labelled_rows, tables
 from bertlib.runs import registry, trained_model
 from bertlib.serving import prediction_inputs
-from bertlib.tasks import answers, split_data
+from bertlib.tasks import answers, data_splits
 from bertlib.tasks.choice import choice_data
 from bertlib.tasks.classification import classifier_data, row_examples
 from bertlib.tasks.tagging import sentence_files
@@ -55,7 +55,7 @@ def asked(task, its_model, path, ahead):
                 raise ValueError(f"{path}:{item.line}: {item.problem}")
             with tables.name_file_in_errors(path):
                 try:
-                    task.windows(*item.values)  # checks the texts, too
+                    task.preprocess(*item.values)  # checks the texts, too
                 except ValueError as error:
                     raise tables.RowError(item.line, str(error)) from None
             found.append((item.line, item.values))
@@ -92,7 +92,7 @@ def readers_of_rows(table, path, tokenizer, **more):
         # A training records the columns that its reader found. The readers below get these columns as flags.
         settings.setdefault("text_column", ",".join(table.texts))
         settings.setdefault("label_column", table.label)
-        found["export"] = lambda: split_data.read_dev_set(
+        found["export"] = lambda: data_splits.read_dev_set(
             model(table.kind, settings, path, tokenizer, labels))
     its_model = model(table.kind, settings, path, tokenizer, labels)
     task = answers.create(its_model, its_model.target.name)
@@ -224,7 +224,7 @@ def readers_of_sentences(path, flags, tokenizer):
     its_model = model("tagging", {"label_all_pieces": False, **flags}, path, tokenizer, ["O", "B-X"])
     task = answers.create(its_model, "tagging")
     return {"training": read, "test data": lambda: read(needs_tags=False),
-            "export": lambda: split_data.read_dev_set(its_model),
+            "export": lambda: data_splits.read_dev_set(its_model),
             **{f"prediction {ahead}": lambda ahead=ahead: [
                 (line, list(values[0])) for line, values in asked(task, its_model, path, ahead)]
                for ahead in (0, 1000)}}

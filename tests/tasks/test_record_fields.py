@@ -70,7 +70,7 @@ def test_a_damaged_record_is_one_sentence(tmp_path, changes, said):
 def recorded_entries():
     """Returns (command, entry) for each flag that run.json can record among its settings."""
     return [(command, entry) for command in registry.COMMANDS for entry in registry.find_flags(command)
-            if not entry.is_path and (entry.is_recorded or entry.affects in ("input", "task", "weights"))]
+            if not entry.is_path and (entry.is_recorded or entry.category in ("input", "task", "weights"))]
 
 
 @pytest.mark.parametrize("command", sorted(registry.COMMANDS))

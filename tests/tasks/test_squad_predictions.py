@@ -13,8 +13,8 @@ import pytest
 from squad_recording import SquadRecording, example
 
 from bertlib.reports.report_sections import Facts
-from bertlib.tasks.squad import squad_answers, squad_data, squad_metrics, squad_report
-from bertlib.tasks.squad.squad_answers import Answer, Prediction, RawResult
+from bertlib.tasks.squad import span_selection, squad_data, squad_metrics, squad_report
+from bertlib.tasks.squad.span_selection import Answer, Prediction, RawResult
 import run_squad
 
 LIMITS = dict(n_best_size=20, max_answer_length=30, do_lower_case=True)
@@ -39,8 +39,8 @@ def window(example_index, words, first=0, unique_id=0, question=2):
 
 
 def select(examples, features, results, version_2_with_negative=False, **limits):
-    search = squad_answers.Search(**{**LIMITS, **limits}, version_2_with_negative=version_2_with_negative)
-    return list(squad_answers.select_answers(examples, features, results, search))
+    search = span_selection.Search(**{**LIMITS, **limits}, version_2_with_negative=version_2_with_negative)
+    return list(span_selection.select_answers(examples, features, results, search))
 
 
 # --- The same as recorded --------------------------------------------------------------------------------
@@ -111,9 +111,9 @@ def null_only():
 def test_an_nbest_list_without_a_text_is_no_crash():
     first, second = select(*null_only(), version_2_with_negative=True)
     assert first == Prediction("q0", [Answer("", 2.0, 1.0, 1.0)], Answer("", 2.0, 1.0, 1.0),
-                               Answer("", 2.0, 1.0, 1.0), squad_answers.NO_ANSWER_ODDS)
+                               Answer("", 2.0, 1.0, 1.0), span_selection.NO_ANSWER_ODDS)
     assert second.nbest == [Answer("", 0.0, 0.0,
-                                   1.0)] and second.null_odds == squad_answers.NO_ANSWER_ODDS
+                                   1.0)] and second.null_odds == span_selection.NO_ANSWER_ODDS
     assert [prediction.final_answer(1e9).text for prediction in (first, second)] == ["", ""]
     # Without negative questions, the published placeholder is the answer.
     assert [prediction.nbest for prediction in select(*null_only())] == [[Answer("empty", 0.0, 0.0, 1.0)]] * 2
@@ -127,7 +127,7 @@ def test_an_answer_comes_as_soon_as_its_windows_and_the_next_one_are_there():
     examples = [example(f"q{index}", "?", "Cat") for index in range(9)]
     features = (window(index, ["cat"], unique_id=index) for index in range(9))
     results = (taken.append(index) or RawResult(index, logits, logits) for index in range(9))
-    predictions = squad_answers.select_answers(examples, features, results, squad_answers.Search(**LIMITS))
+    predictions = span_selection.select_answers(examples, features, results, span_selection.Search(**LIMITS))
     assert [(prediction.answer.text, len(taken)) for prediction in itertools.islice(predictions, 3)] == [
         ("Cat", 2), ("Cat", 3), ("Cat", 4)]
 

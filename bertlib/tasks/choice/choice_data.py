@@ -136,7 +136,7 @@ def make_sequences(sent1, sent2, endings, max_seq_length, tokenizer, length=None
     for ending in endings:
         (window,), size = text_windows.make_windows(sent1, f"{sent2} {ending}", max_seq_length, tokenizer)
         sizes.append(size)
-        sequences.append(text_windows.make_sequences(*window, tokenizer, length))
+        sequences.append(text_windows.window_inputs(*window, tokenizer, length))
     return sequences, max(sizes)
 
 
@@ -146,7 +146,7 @@ def _convert(question, max_seq_length, tokenizer, fields):
     sent1, sent2, *endings = question.texts
     sequences, longest = make_sequences(sent1, sent2, endings, max_seq_length, tokenizer, max_seq_length)
     row = {"label_ids": int(question.label or 0)}
-    for name in example_encoding.SEQUENCES:
+    for name in example_encoding.TRIMMED_FIELDS:
         row[name] = [value for sequence in sequences for value in sequence[name]]
     return example_encoding.encode_example(fields, row), longest
 

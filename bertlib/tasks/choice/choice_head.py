@@ -35,7 +35,7 @@ class Choice(head.Head):
     def build(self, bert_config, encoder, features, mode, num_micro_batches):
         weights = tf.get_variable(_WEIGHTS, [1, bert_config.hidden_size],
                                   initializer=modeling.create_initializer(0.02))
-        output = head.drop_out(encoder.get_pooled_output(), mode == estimator.ModeKeys.TRAIN, encoder)
+        output = head.apply_dropout(encoder.get_pooled_output(), mode == estimator.ModeKeys.TRAIN, encoder)
         scores = tf.reshape(tf.matmul(output, weights, transpose_b=True),
                             modeling.get_shape_list(features["input_ids"])[:-1])
         labels = features.get("label_ids")

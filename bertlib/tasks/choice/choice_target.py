@@ -28,7 +28,7 @@ class Endings(Target):
         from bertlib.tasks.choice import choice_head
         return choice_head.Choice(self.num_choices)
 
-    def fields(self, seq_length, is_training=True):
+    def feature_fields(self, seq_length, is_training=True):
         return choice_data.feature_fields(seq_length, self.num_choices)
 
     def score_table(self, table):
@@ -50,8 +50,8 @@ class ChosenEnding(answers.Answers):
         super().__init__(model)
         self.fields = choice_data.column_names(model.setting("num_choices"))
 
-    def windows(self, *texts):
-        sent1, sent2, *endings = map(answers.text, self.fields, texts)
+    def preprocess(self, *texts):
+        sent1, sent2, *endings = map(answers.require_text, self.fields, texts)
         sequences, longest = choice_data.make_sequences(sent1, sent2, endings, self.model.max_seq_length,
                                                         self.limited_tokenizer)
         self.count_truncated(longest)
@@ -63,9 +63,9 @@ class ChosenEnding(answers.Answers):
         best = int(numbers.argmax())
         labels = choice_data.label_names(len(endings))
         return {"label": labels[best], "ending": endings[best],
-                "probabilities": dict(zip(labels, map(answers.number, numbers)))}
+                "probabilities": dict(zip(labels, map(answers.finite_number, numbers)))}
 
-    def columns_of_answers(self):
+    def probability_labels(self):
         return choice_data.labels_of_columns(self.fields)
 
     find_unread = staticmethod(choice_data.unread_ending)

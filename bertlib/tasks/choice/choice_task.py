@@ -9,7 +9,7 @@ from bertlib.data.prediction_rows import PredictedRow, shortest
 from bertlib.runs import recorded_flags
 from bertlib.runs.input_paths import require_file
 from bertlib.system import terminal
-from bertlib.tasks import split_data, task, text_windows
+from bertlib.tasks import data_splits, task, text_windows
 from bertlib.tasks.choice import choice_data, choice_target
 
 # {split: possible names of its file in --data_dir, without the file extension}.
@@ -29,8 +29,8 @@ class MultipleChoice(task.Task):
 
     command, noun, title = "run_swag.py", "question", "Questions of the development file"
     target = choice_target.Endings()
-    shown = {"eval_accuracy": "accuracy"}
-    needs_segments = "each input is a sentence and an ending"
+    metric_titles = {"eval_accuracy": "accuracy"}
+    segments_reason = "each input is a sentence and an ending"
 
     def __init__(self, settings):
         super().__init__(settings)
@@ -47,7 +47,7 @@ class MultipleChoice(task.Task):
 
     def read(self):
         settings = self.settings
-        for split in split_data.needed(settings):
+        for split in data_splits.needed(settings):
             # Each question of the test file needs a prediction. So a bad line in the test file is always an
             # error, even with --skip_bad_lines. None: the error does not advise this flag.
             reader = choice_data.QuestionReader(settings.get, recorded_flags.columns_by_name(settings),
@@ -66,14 +66,14 @@ class MultipleChoice(task.Task):
 
     # --- The model
 
-    def fields(self, seq_length, split="train"):
+    def feature_fields(self, seq_length, split="train"):
         file = self.files.get(split)
         return choice_data.feature_fields(
             seq_length, choice_data.count_endings(file) if file else self.target.num_choices)
 
     def record_fields(self):
         return {"task": "swag", "settings": {"num_choices": self.target.num_choices},
-                **split_data.data_fields(self.settings, lambda: len(self.data["dev"]))}
+                **data_splits.data_fields(self.settings, lambda: len(self.data["dev"]))}
 
     # --- The run
 
@@ -99,16 +99,16 @@ class MultipleChoice(task.Task):
                                                     dtype=np.float64)),
                          "global_step": inference.step}
 
-    def write(self, split, inference):
+    def evaluate_and_write(self, split, inference):
         from bertlib.reports import choice_report
         from bertlib.tasks import results
         file = self.files[split]
         logging.info("Choosing endings for the %d questions of %s.", len(file.rows), file.path)
         outputs, scores = self.predict(split, inference)
         if scores:
-            results.write_metrics(self.settings, split, task.SCORES[split], scores)
+            results.write_metrics(self.settings, split, task.RESULT_NAMES[split], scores)
         rows = predicted_rows(file, outputs, self.lengths[split])
-        self.write_table(task.TABLES[split], rows, dialect=file.dialect)
+        self.write_table(task.TABLE_NAMES[split], rows, dialect=file.dialect)
         if split == "dev":
             results.write_report_or_warn(self, task.REPORT, "Multiple choice", scores, file.path,
                                          choice_report.write_report, rows)

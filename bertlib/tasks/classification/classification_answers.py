@@ -27,18 +27,18 @@ class Texts(answers.Answers):
         if num_texts:
             self.fields, self.required = self.fields[:num_texts], num_texts
 
-    def windows(self, text_a, text_b=None):
+    def preprocess(self, text_a, text_b=None):
         if text_b is not None or self.required == 2:
-            text_b = answers.text("text_b", text_b)
+            text_b = answers.require_text("text_b", text_b)
         if text_b is not None and self.model.bert_config.type_vocab_size < 2:
             raise ValueError("text_b: the model cannot distinguish the second text from the first, because "
                              "its type_vocab_size is 1. Leave text_b out.")
         windows, num_tokens = text_windows.make_windows(
-            answers.text("text_a", text_a), text_b, self.model.max_seq_length,
+            answers.require_text("text_a", text_a), text_b, self.model.max_seq_length,
             self.model.tokenizer if self._doc_stride else self.limited_tokenizer, self._doc_stride)
         if not self._doc_stride:
             self.count_truncated(num_tokens)
-        return [text_windows.make_sequences(*window, self.model.tokenizer)
+        return [text_windows.window_inputs(*window, self.model.tokenizer)
                 for window in windows], None
 
     @staticmethod
@@ -46,9 +46,9 @@ class Texts(answers.Answers):
         is_unread = names and list(found) == ["text_a"] and "text_b" in names
         return "the model was trained on single texts. Remove the column text_b." if is_unread else None
 
-    def pooled(self, outputs):
+    def mean_over_windows(self, outputs):
         """Returns {name of an output: its mean over the windows}. A mean is an array or a number."""
-        return text_windows.pooled(outputs, [len(outputs)])[0]
+        return text_windows.mean_over_windows(outputs, [len(outputs)])[0]
 
 
 class _TrainedTexts(Texts):
@@ -95,10 +95,10 @@ class _TrainedTexts(Texts):
         return self._target.row_answer(prediction)[0]
 
     def postprocess(self, outputs, details):
-        prediction, labels = self.pooled(outputs)[self._target.output], self._target.labels
+        prediction, labels = self.mean_over_windows(outputs)[self._target.output], self._target.labels
         answer = {self.key: self.answer(prediction)}
         if labels:
-            answer["probabilities"] = dict(zip(labels, map(answers.number, prediction)))
+            answer["probabilities"] = dict(zip(labels, map(answers.finite_number, prediction)))
         return answer
 
 
@@ -121,7 +121,7 @@ class ChosenLabels(_TrainedTexts):
 class PredictedScore(_TrainedTexts):
     """Answers with {"score": float}, the number that the model predicts."""
 
-    key, answer = "score", staticmethod(answers.number)
+    key, answer = "score", staticmethod(answers.finite_number)
 
 
 class TextVector(Texts):
@@ -137,7 +137,7 @@ class TextVector(Texts):
         self._doc_stride = 0
 
     def postprocess(self, outputs, details):
-        return {"vector": [answers.number(value) for value in outputs[0]["vectors"]]}
+        return {"vector": [answers.finite_number(value) for value in outputs[0]["vectors"]]}
 
     @property
     def head(self):

@@ -181,7 +181,7 @@ def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, l
 def head_input(encoder, is_training):
     """Returns the input of a head, [B, W]: the pooled output of an encoder, in training with dropout."""
     with tf.variable_scope("loss"):  # as in the published code; the dropout mask depends on this name
-        return head.drop_out(encoder.get_pooled_output(), is_training, encoder)
+        return head.apply_dropout(encoder.get_pooled_output(), is_training, encoder)
 
 
 def classify(output, labels, num_labels):

@@ -193,19 +193,19 @@ def roc_auc(labels, scores):
 # --- A score for each text -------------------------------------------------------------------------------
 
 
-def errors(labels, scores):
+def regression_errors(labels, scores):
     """Returns {"eval_mae": mean absolute error, "eval_rmse": root of the mean squared error}.
 
     Args:
       labels: float64 [N].
       scores: float32 [N].
     """
-    difference = labels - written(scores)
+    difference = labels - printable_scores(scores)
     return {"eval_mae": float(np.abs(difference).mean()),
             "eval_rmse": float(np.sqrt(np.square(difference).mean()))}
 
 
-def written(scores):
+def printable_scores(scores):
     """Returns float32 scores as the float64 numbers that stand in the file of predictions. This file contains
     the shortest decimal number that identifies a float32."""
     return np.array([float(str(score)) for score in scores], np.float64)

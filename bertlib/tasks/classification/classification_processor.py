@@ -14,7 +14,7 @@ from bertlib.runs import file_names, recorded_flags, registry
 from bertlib.runs.input_paths import require_data_dir, sample_path
 from bertlib.runs.settings import PHASES
 from bertlib.system import files
-from bertlib.tasks import split_data
+from bertlib.tasks import data_splits
 from bertlib.tasks.classification import classifier_data, task_module
 from bertlib.tasks.classification.classifier_data import DataProcessor
 from bertlib.tasks.classification.classifier_features import check_examples
@@ -24,7 +24,7 @@ TASK_TYPES = ("classification", "regression", "multilabel")
 # The flags for labels and answers of the user's own data, which can be combined with --task_module.
 _ANSWER_FLAGS = ("threshold", "label_separator")
 # The flags for the user's own data.
-_OWN_FLAGS = (*split_data.FILES, "text_column", "label_column", "label_file", "label_map", "task_type",
+_OWN_FLAGS = (*data_splits.FILES, "text_column", "label_column", "label_file", "label_map", "task_type",
               *_ANSWER_FLAGS, "header", "delimiter", "encoding", "skip_bad_lines", "dev_fraction")
 
 
@@ -84,7 +84,7 @@ def resolve_module(settings, suffix):
     """
     processor, module = task_module.load(settings)
     resolve_directory(settings, settings.task_module, suffix)
-    turn_on_phases(settings, [split for split in split_data.PHASE_OF_SPLIT if _provides(processor, split)])
+    turn_on_phases(settings, [split for split in data_splits.PHASE_OF_SPLIT if _provides(processor, split)])
     settings.choose_phases()
     settings.task_name, settings.task_type = classifier_data.TASK_MODULE, processor.task_type
     recorded_flags.inherit(settings, *TASK_TYPES, without=("task_name", "task_type"))
@@ -189,7 +189,7 @@ def turn_on_phases(settings, splits):
     """Turns on the phases of splits, which have examples. Has no effect if a phase was given."""
     if not any(map(settings.is_given, PHASES)):
         for split in splits:
-            settings.set_default(split_data.PHASE_OF_SPLIT[split], True)
+            settings.set_default(data_splits.PHASE_OF_SPLIT[split], True)
 
 
 def refuse_other_file(settings, flag, is_same):
@@ -262,7 +262,7 @@ def read_examples(settings, processor, target):
       set without labels has the default label of the target.
     """
     examples, labels = {}, None
-    for split in split_data.needed(settings):
+    for split in data_splits.needed(settings):
         examples.update(_examples_of_sets(settings, processor, split))
     if settings.do_predict:
         labels = processor.get_test_labels(settings.data_dir)
@@ -288,7 +288,7 @@ def draw_examples(settings, examples, target):
     drawn = {}
     for name, rows in examples.items():
         check_examples(rows, target)
-        drawn[name] = split_data.draw_examples(settings, name, rows, split_data.row_digest)
+        drawn[name] = data_splits.draw_examples(settings, name, rows, data_splits.row_digest)
     if settings.do_train and settings.max_train_examples and (
             len({str(example.label) for example in drawn["train"]}) < 2):
         raise ValueError(f"--max_train_examples={settings.max_train_examples}: all drawn examples have the "

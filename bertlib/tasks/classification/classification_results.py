@@ -12,7 +12,7 @@ from bertlib.data import tables
 from bertlib.data.prediction_rows import PredictedRow, shortest
 from bertlib.reports import baselines, classification_report, report_sections
 from bertlib.system import files
-from bertlib.tasks import results, split_data
+from bertlib.tasks import data_splits, results
 from bertlib.tasks.classification import (
     classification_metrics,
     glue_submission_files,
@@ -53,7 +53,7 @@ class ClassificationResults:
         rows = PredictedRows(
             self.data[split], predictions, self.target, self.task.features[split].lengths,
             self.task.arrays(split, predictions)[2] if metrics else None)
-        if split_data.part_of(split) == "dev":
+        if data_splits.base_split(split) == "dev":
             metrics = self._write_metrics(split, f"eval_results{suffix}", metrics, predictions, rows)
             self.task.write_table(f"eval_predictions{suffix}", rows, self.target.separator, dialect)
             results.write_report_or_warn(
@@ -89,15 +89,15 @@ class ClassificationResults:
                              for metric in self.task.processor.metrics)
         self._official.append(f"{split.replace('_', ' ')}: {official}")
         labels, outputs, _ = self.task.arrays(split, predictions)
-        more, file_name = self.target.details(labels, outputs), f"{name}.txt"
+        more, file_name = self.target.further_metrics(labels, outputs), f"{name}.txt"
         answers = {"bag_of_words": self._bag_of_words[split]} if self._bag_of_words else {}
-        more |= baselines.compare(self.target, self.task.shown, labels, outputs, answers)
+        more |= baselines.baseline_metrics(self.target, self.task.metric_titles, labels, outputs, answers)
         # A metric of a --task_module may have the name of one of the further metrics. It has priority.
         combined = results.write_metrics(self.settings, split, name, metrics, more)
         if self.target.size <= _MAX_LISTED and "eval_confusion_matrix" in metrics:
             logging.info("Confusion matrix, for each label the numbers of predictions in the same order: %s",
                          dict(zip(self.target.labels, metrics["eval_confusion_matrix"].tolist())))
-        for sentence in report_sections.compare(combined, self.task.shown):
+        for sentence in report_sections.compare_in_words(combined, self.task.metric_titles):
             logging.info("%s: %s", split.replace("_", " "), sentence)
         missing = [label for label, scores in more.get("labels", {}).items() if not scores["support"]]
         if missing and any("macro F1" in text for text in names.values()):
@@ -151,7 +151,7 @@ class PredictedRows:
           examples: list of `InputExample`. If an example has no `SourceRow`, the fields of its row are guid,
             text_a and text_b, and the line of its row is None.
           predictions: list of {name: array}, the head's predictions. With windows, these are the predictions
-            for whole texts, see `text_windows.pooled`.
+            for whole texts, see `text_windows.mean_over_windows`.
           target: see `classification_target`.
           lengths: list of int, numbers of tokens before truncation.
           losses: list of numbers, the losses; None if the labels of the examples are placeholders.

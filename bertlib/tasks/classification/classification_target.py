@@ -75,7 +75,7 @@ class TextTarget(Target):
                              f"--task_type={self.name}. Leave --{name} out.")
         return self.with_labels(labels, settings.get)
 
-    def fields(self, seq_length, is_training=True):
+    def feature_fields(self, seq_length, is_training=True):
         return feature_fields(seq_length, self)
 
     # --- Labels and answers
@@ -109,7 +109,7 @@ class TextTarget(Target):
         it is predicted."""
         raise NotImplementedError
 
-    def compare(self, labels, predicted):
+    def metric_functions(self, labels, predicted):
         """Returns metrics of a part of the examples as {name of a metric: function}. A function takes an int
         array with the indices of some examples. `predicted` is an array like the result of `decide`."""
         raise NotImplementedError
@@ -117,16 +117,16 @@ class TextTarget(Target):
     def metrics(self, labels, outputs, losses):
         """Returns the metrics of an evaluation, {name: number or array}: the mean loss, the values of
         `compare` for all examples, and others. `losses` is an array with the loss of each example."""
-        functions = self.compare(labels, self.decide(outputs))
+        functions = self.metric_functions(labels, self.decide(outputs))
         return {"eval_loss": np.mean(losses, dtype=np.float64),
                 **{name: function(slice(None)) for name, function in functions.items()}}
 
-    def details(self, labels, outputs):
+    def further_metrics(self, labels, outputs):
         """Returns further metrics, which are not official metrics of the task."""
         raise NotImplementedError
 
     def read_column(self, table, name):
-        """Returns the column "label" or "prediction" of a `prediction_tables.Table`, an array like
+        """Returns the column "label" or "prediction" of a `prediction_tables.PredictionTable`, an array like
         `labels`."""
         raise NotImplementedError
 
@@ -134,8 +134,8 @@ class TextTarget(Target):
         right, predicted = self.read_column(table, "label"), self.read_column(table, "prediction")
         is_right = None if self.is_score else (right == predicted).reshape(len(right), -1).all(1).tolist()
         return Scored({name: lambda rows, function=function: 100 * function(rows)
-                       for name, function in self.compare(right, predicted).items()}, is_right, len(right),
-                      "rows")
+                       for name, function in self.metric_functions(right, predicted).items()},
+                      is_right, len(right), "rows")
 
 
 class SingleLabel(TextTarget):
@@ -173,7 +173,7 @@ class SingleLabel(TextTarget):
     def _confusion_matrix(self, labels, outputs):
         return classification_metrics.confusion_matrix(labels, self.decide(outputs), self.size)
 
-    def details(self, labels, outputs):
+    def further_metrics(self, labels, outputs):
         matrix = self._confusion_matrix(labels, outputs)
         return {"labels": classification_metrics.label_scores(self.labels, matrix.diagonal(), matrix.sum(1),
                                                               matrix.sum(0))}
@@ -183,7 +183,7 @@ class SingleLabel(TextTarget):
         # case, the predicted label may differ from the label with the highest logit.
         return outputs.argmax(axis=-1)
 
-    def compare(self, labels, predicted):
+    def metric_functions(self, labels, predicted):
         return classification_metrics.class_functions(labels, predicted, self.size)
 
     @property
@@ -233,13 +233,13 @@ class Score(TextTarget):
     def losses(self, labels, outputs):
         return np.square(outputs - labels.astype(np.float32))
 
-    def details(self, labels, outputs):
-        return classification_metrics.errors(labels, outputs)
+    def further_metrics(self, labels, outputs):
+        return classification_metrics.regression_errors(labels, outputs)
 
     def decide(self, outputs):
-        return classification_metrics.written(outputs)
+        return classification_metrics.printable_scores(outputs)
 
-    def compare(self, labels, predicted):
+    def metric_functions(self, labels, predicted):
         return classification_metrics.number_functions(labels, predicted)
 
     def row_label(self, label):
@@ -313,14 +313,14 @@ class MultiLabel(TextTarget):
         return {**super().metrics(labels, outputs, losses),
                 **classification_metrics.roc_areas(labels, outputs, self.labels)}
 
-    def details(self, labels, outputs):
+    def further_metrics(self, labels, outputs):
         return {"labels": classification_metrics.label_scores(
             self.labels, *classification_metrics.count_sets(labels, self.decide(outputs)))}
 
     def decide(self, outputs):
         return outputs >= self.threshold
 
-    def compare(self, labels, predicted):
+    def metric_functions(self, labels, predicted):
         return classification_metrics.set_functions(labels, predicted)
 
     @property

@@ -11,7 +11,7 @@ from absl import logging
 import numpy as np
 
 from bertlib.runs import checks, file_names, model_config, registry
-from bertlib.tasks import split_data, task, text_windows
+from bertlib.tasks import data_splits, task, text_windows
 from bertlib.tasks.classification import (
     class_weights,
     classification_processor,
@@ -83,7 +83,7 @@ class Classification(task.Task):
     def input_files(self):
         settings = self.settings
         if settings.data_dir is None:
-            return split_data.list_files(settings, (*split_data.FILES, "label_file", "label_map"))
+            return data_splits.list_files(settings, (*data_splits.FILES, "label_file", "label_map"))
         names = itertools.chain.from_iterable(self.processor.file_names().values())
         return {"data_dir": [os.path.join(settings.data_dir, name) for name in names]}
 
@@ -95,7 +95,7 @@ class Classification(task.Task):
     @property
     def feature_files(self):
         names = task.Task.feature_files
-        return {**names, **{split: self._with_suffix(names[split_data.part_of(split)], split)
+        return {**names, **{split: self._with_suffix(names[data_splits.base_split(split)], split)
                             for split in self.result_splits}}
 
     def suffix(self, split):
@@ -104,7 +104,7 @@ class Classification(task.Task):
         This is the name of an additional set, as in eval_results_mismatched.txt. If --results_dir contains a
         training on a different task, the name of this run's task comes before it, as in test_results_ax.tsv.
         """
-        return self.task_suffix + split.removeprefix(split_data.part_of(split))
+        return self.task_suffix + split.removeprefix(data_splits.base_split(split))
 
     def _with_suffix(self, name, split):
         """Returns the name of a file of a split, with its suffix."""
@@ -129,7 +129,7 @@ class Classification(task.Task):
         return suffix
 
     def result_names(self, split):
-        part = split_data.part_of(split)
+        part = data_splits.base_split(split)
         names = [*super().result_names(part),
                  *(("test_results.tsv", "test_predictions.tsv") if part == "test" else ())]
         return [*(self._with_suffix(name, split) for name in names),
@@ -206,8 +206,8 @@ class Classification(task.Task):
         return {
             "task": settings.task_name.lower(), "labels": target.labels, "settings": values,
             "task_module": module, "dev_rows": dev_rows and dev_rows.recorded, "more_files": contents,
-            "train_data": split_data.fingerprint_examples(examples["train"]) if settings.do_train else None,
-            "dev_data": split_data.fingerprint_examples(examples["dev"]) if settings.do_eval else None}
+            "train_data": data_splits.fingerprint_examples(examples["train"]) if settings.do_train else None,
+            "dev_data": data_splits.fingerprint_examples(examples["dev"]) if settings.do_eval else None}
 
     # --- The run
 
@@ -216,7 +216,7 @@ class Classification(task.Task):
         return f"Development set of {self.name}"
 
     @property
-    def shown(self):
+    def metric_titles(self):
         return {f"eval_{name}": self.target.metric_names[name] for name in self.processor.metrics}
 
     def replaced_splits(self, split):
@@ -247,7 +247,7 @@ class Classification(task.Task):
             predictions = self._of_examples(split, inference.rows_of(batches))
             return predictions, self._score(split, predictions)
 
-        if split_data.part_of(split) == "dev":
+        if data_splits.base_split(split) == "dev":
             return inference.evaluate(score, "eval_batch_size", name=self.suffix(split)[1:] or None)
         return inference.evaluate(score, "predict_batch_size", name=f"test{self.task_suffix}")
 
@@ -258,7 +258,7 @@ class Classification(task.Task):
             metrics["loss"] = metrics["eval_loss"]  # of texts and not of windows
         metrics |= self._own_metrics(split, predictions, [*metrics, "loss", "global_step"])
         if self.target.is_score:  # a metric of compute_metrics may have the name of one of these errors
-            metrics = {**self.target.details(*self.arrays(split, predictions)[:2]), **metrics}
+            metrics = {**self.target.further_metrics(*self.arrays(split, predictions)[:2]), **metrics}
         return metrics
 
     def _of_examples(self, split, rows):
@@ -268,7 +268,7 @@ class Classification(task.Task):
         rows = list(rows)
         if not self.settings.doc_stride:
             return rows
-        return text_windows.pooled(rows, self.features[split].windows)
+        return text_windows.mean_over_windows(rows, self.features[split].windows)
 
     def arrays(self, split, predictions):
         """Returns (labels, outputs, losses), arrays with a row for each example of a split with labels; see
@@ -310,9 +310,9 @@ class Classification(task.Task):
             return {}
         return metrics
 
-    def write(self, split, inference):
+    def evaluate_and_write(self, split, inference):
         logging.info("%s %d examples.", {"dev": "Evaluating on", "test": "Predicting"}[
-            split_data.part_of(split)], len(self.data[split]))
+            data_splits.base_split(split)], len(self.data[split]))
         self._results.write(split, *self.predict(split, inference))
 
     @functools.cached_property

@@ -18,8 +18,8 @@ from bertlib.tasks.classification import classification_target
 from bertlib.tasks.classification.classification_target import feature_fields
 from bertlib.tasks.text_windows import (
     _truncate_seq_pair,  # noqa: F401  a public name of this module
-    make_sequences,
     make_windows,
+    window_inputs,
 )
 import tokenization
 
@@ -171,7 +171,7 @@ class _Converter:
             logging.info("Example %s%s%s: %s", example.guid, self._label_in_words(example.label, label_id),
                          windows,
                          " ".join(tokenization.printable_text(token) for part in texts[0] for token in part))
-        return [InputFeatures(**make_sequences(first, second, self._tokenizer, self._length),
+        return [InputFeatures(**window_inputs(first, second, self._tokenizer, self._length),
                               label_id=label_id, num_tokens=num_tokens) for first, second in texts]
 
     def _label_in_words(self, label, label_id):

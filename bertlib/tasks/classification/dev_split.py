@@ -24,7 +24,7 @@ from bertlib.tasks.classification.row_examples import (
     label_names,
     texts_as_in_training,
 )
-from bertlib.tasks.split_data import row_digest
+from bertlib.tasks.data_splits import row_digest
 
 # The settings that change the labels of a file when it is read, and those that change its rows or labels.
 _LABELS = ("mapped_labels", "task_type", "label_column", "label_separator")
@@ -199,7 +199,7 @@ def _find_training_with_split(settings):
     """Returns (`OutputDirectory`, record) of the training that the run continues, or of the training whose
     weights the run uses. The record is None if there is no such training, or if that training did not use the
     user's own data."""
-    earlier = settings.own_training
+    earlier = settings.reused_training
     record = earlier and earlier.record
     # A training on a different task did not use the rows of this training file. Therefore, the record of such
     # a training is ignored.

@@ -19,7 +19,7 @@ from bertlib.data import corpus, input_pipeline, tables, tfrecord_files
 from bertlib.estimator import estimator, sessions
 from bertlib.system import files, shared_work
 from bertlib.tasks import head
-from bertlib.tasks.text_windows import make_sequences, make_windows
+from bertlib.tasks.text_windows import make_windows, window_inputs
 import modeling
 
 POOLING = ("none", "cls", "mean")
@@ -78,7 +78,7 @@ def generate_features(examples, seq_length, tokenizer):
     for example in examples:
         ((first, second),), _ = make_windows(example.text_a, example.text_b, seq_length, tokenizer)
         yield InputFeatures(example.unique_id, first + second,
-                            *make_sequences(first, second, tokenizer, seq_length).values())
+                            *window_inputs(first, second, tokenizer, seq_length).values())
 
 
 def arrays_of(features, seq_length):
@@ -176,12 +176,12 @@ def extract(features, run, num_layers, batch_size, token_bytes, dtype=np.float32
         return [values[:len(feature.tokens)] if layers.ndim == 4 else values
                 for feature, values in zip(batch, layers)]
 
-    for window in _windows(features, batch_size, min(_WINDOW_TOKENS, _WINDOW_BYTES // token_bytes)):
+    for window in _feature_blocks(features, batch_size, min(_WINDOW_TOKENS, _WINDOW_BYTES // token_bytes)):
         yield from zip(window, shared_work.map_in_batches(
             group, run_batch, window, lambda feature: len(feature.tokens), batch_size))
 
 
-def _windows(features, batch_size, tokens):
+def _feature_blocks(features, batch_size, tokens):
     """Cuts features into groups of consecutive features, called windows, and yields each window as a list.
     A window consists of whole batches and has at least `tokens` tokens. Only the last window may be smaller:
     it contains the remaining features."""

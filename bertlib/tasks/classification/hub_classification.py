@@ -1,6 +1,6 @@
 """Contains the task of run_classifier_with_tfhub.py: a classification with the encoder of a hub module."""
 
-from bertlib.runs import vocabularies
+from bertlib.runs import tokenizer_flags
 from bertlib.tasks.classification.classification_task import Classification
 
 # Some flags set a property that a hub module already has. This dict maps each such flag to the values that do
@@ -38,7 +38,7 @@ class HubClassification(Classification):
         except (OSError, ValueError) as error:
             raise type(error)(f"--bert_hub_module_handle: {error}") from error
 
-    def load_model(self):
+    def load_config_and_tokenizer(self):
         from bertlib.tasks import hub_encoder  # loads TensorFlow
         self.encoder_module = hub_encoder.load_encoder(self._spec, self.settings.do_train)
         check_length(self.settings, self.encoder_module)
@@ -76,13 +76,13 @@ def resolve_tokenizer(settings, module):
             raise ValueError(f"--bert_hub_module_handle={handle} has no signature 'tokenization_info', so "
                              "the vocabulary of the module is unknown. Pass --vocab_file. If the model is "
                              "cased, also pass --do_lower_case=false.")
-        return vocabularies.load_tokenizer(settings)
+        return tokenizer_flags.load_tokenizer(settings)
     if settings.vocab_file is not None:
         raise ValueError(f"--vocab_file={settings.vocab_file}: the hub module has its own vocabulary, "
                          f"{module.vocab_file}. Leave the flag out.")
     settings.vocab_file = module.vocab_file
-    vocabularies.resolve_flag(settings, "do_lower_case", module.do_lower_case, "the hub module")
-    return vocabularies.load_tokenizer(settings)
+    tokenizer_flags.resolve_flag(settings, "do_lower_case", module.do_lower_case, "the hub module")
+    return tokenizer_flags.load_tokenizer(settings)
 
 
 def check_length(settings, module):

@@ -7,7 +7,7 @@ from bertlib.data import columns, labelled_rows, tables
 from bertlib.runs import file_names, recorded_flags, registry
 from bertlib.runs.input_paths import require_file
 from bertlib.system import files
-from bertlib.tasks import head_labels, split_data
+from bertlib.tasks import data_splits, head_labels
 from bertlib.tasks.classification import classification_processor, classifier_data, dev_split, row_examples
 
 
@@ -75,8 +75,8 @@ class OwnData(classifier_data.DataProcessor):
             row_examples.log_labels(f"{split}, {file.path}", file, self.target,
                                     warns=file is next(iter(self._files.values())))
         classification_processor.refuse_other_file(settings, "train_file", lambda record: (
-            split_data.fingerprint_examples(split_data.draw_examples(
-                settings, "train", self.get_train_examples(None), split_data.row_digest))
+            data_splits.fingerprint_examples(data_splits.draw_examples(
+                settings, "train", self.get_train_examples(None), data_splits.row_digest))
             == record["train_data"]))
         recorded = self._record and self._record["settings"].get("output_decimal")
         sign = "comma" if settings.do_train and self.dialects["train"].decimal == "," else recorded
@@ -151,7 +151,7 @@ class OwnData(classifier_data.DataProcessor):
         """Raises a ValueError if --output_dir contains a training with other labels or of another task type.
         `labels` are those of this run, a container."""
         training = self._settings.output_directory
-        record = training.newest and training.record
+        record = training.latest_checkpoint and training.record
         if not record or record["task"] != classifier_data.OWN_DATA:
             return
         if record["task_type"] != self.task_type:
@@ -253,12 +253,12 @@ def _resolve_phases(settings, suffix):
                          "two flags out.")
     if settings.dev_fraction is not None and not settings.train_file:
         raise ValueError("--dev_fraction takes examples out of the training file, so it needs --train_file.")
-    if not split_data.list_files(settings):
+    if not data_splits.list_files(settings):
         raise ValueError("--train_file, --dev_file or --test_file is required with your own data. For a "
                          "known task, pass --task_name instead.")
     settings.task_name = classifier_data.OWN_DATA
     classification_processor.resolve_directory(
-        settings, next(iter(split_data.list_files(settings).values()))[0], suffix)
+        settings, next(iter(data_splits.list_files(settings).values()))[0], suffix)
     classification_processor.turn_on_phases(settings, ["train"] if settings.train_file else [])
     dev_split.take_fraction(settings)  # depends on --do_train, and may give the run a development set
     named = {"train": settings.train_file, "dev": settings.dev_file or settings.dev_fraction,
@@ -268,7 +268,7 @@ def _resolve_phases(settings, suffix):
     if settings.do_train and settings.dev_file and settings.dev_fraction is not None:
         logging.warning("The training continues without the rows in %s, also with --dev_file. To train on "
                         "all rows, train in another --output_dir.", file_names.DEV_ROWS)
-    for split, phase in split_data.PHASE_OF_SPLIT.items():
+    for split, phase in data_splits.PHASE_OF_SPLIT.items():
         if getattr(settings, phase) and not named[split]:
             other = " or --dev_fraction" if split == "dev" else ""
             raise ValueError(f"--{split}_file{other} is required with --{phase}=true.")
@@ -291,7 +291,7 @@ def _check_flags(settings, target):
     if len(label) > 1 and not target.is_multilabel:
         raise ValueError(f"--label_column={settings.label_column} names several columns, but this run has "
                          f"--task_type={target.name}. Name one column, or pass --task_type=multilabel.")
-    named = [path for [path] in split_data.list_files(settings).values()]
+    named = [path for [path] in data_splits.list_files(settings).values()]
     if (settings.is_given("delimiter") and arguments["delimiter"] not in (None, "\t")
             and all(tables.format_from_name(path) == "tsv" for path in named)):
         raise ValueError(f"--delimiter={settings.delimiter}: the columns of a .tsv file are always separated "

@@ -10,9 +10,10 @@ the block and the positions of its records depend only on the positions of the d
 output does not depend on the number of workers, or on the bundles into which Beam divides the work. If Beam
 repeats a failed bundle, the output is the same, too.
 
-Apache Beam (https://beam.apache.org) is loaded when a `Cluster` is created. Beam does not send the code of a
-function to the workers. It sends only the names of the function and of its module, and the workers import the
-module. All functions that the workers run are in this module. Importing this module does not load TensorFlow.
+Apache Beam (https://beam.apache.org) is loaded when a `BeamRunner` is created. Beam does not send the code
+of a function to the workers. It sends only the names of the function and of its module, and the workers
+import the module. All functions that the workers run are in this module. Importing this module does not load
+TensorFlow.
 """
 
 import builtins
@@ -57,7 +58,7 @@ def _beam():
     return apache_beam
 
 
-class Cluster:
+class BeamRunner:
     """A runner of Apache Beam with its options. `pretraining_stream` makes records on the workers of this
     runner.
 
@@ -308,7 +309,7 @@ def _write_block(grouped, make_block, output_file):
 
     Args:
       grouped: (block, list of the parts that `_parts_of_file` yields for this block).
-      make_block: see `Cluster.make_blocks`.
+      make_block: see `BeamRunner.make_blocks`.
       output_file: path of the first output file.
     """
     block, parts = grouped

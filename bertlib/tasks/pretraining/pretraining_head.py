@@ -282,7 +282,7 @@ def input_fn_builder(input_files, max_seq_length, max_predictions_per_seq, is_tr
                                              type_vocab_size)
     return input_functions.input_fn_builder(
         list(input_files), fields, is_training, drop_remainder=is_training,
-        trimmed_fields=example_encoding.SEQUENCES if trim_padding else (),
+        trimmed_fields=example_encoding.TRIMMED_FIELDS if trim_padding else (),
         batch_totals=BATCH_TOTALS if is_training else (), num_threads=num_cpu_threads,
         position_fields=pretraining_data.POSITIONS if trim_padding else ())
 

@@ -6,7 +6,7 @@ import os
 from absl import logging
 
 from bertlib.data import corpus, example_encoding, tfrecord_files, tfrecord_manifests
-from bertlib.runs import tokenizer_files, vocabularies
+from bertlib.runs import tokenizer_files, tokenizer_flags
 from bertlib.runs.input_paths import sample_path
 from bertlib.system import files, replica_group
 from bertlib.tasks.pretraining import pretraining_data, pretraining_stream
@@ -64,7 +64,7 @@ def check_records(settings, flag, paths, config, trims_padding):
                 raise ValueError(f"--{flag}: {path}, record {number} (from 0): {problem}. Write the file "
                                  "again, or remove the record from the file.")
             problem = trims_padding and tfrecord_files.find_trimming_problem(
-                record, example_encoding.SEQUENCES[0], pretraining_data.POSITIONS)
+                record, example_encoding.TRIMMED_FIELDS[0], pretraining_data.POSITIONS)
             if problem:
                 raise ValueError(f"--{flag}: {path}, record {number} (from 0): {problem}. Such a record "
                                  "cannot be trimmed. Write the file again, or pass --trim_padding=false.")
@@ -152,23 +152,24 @@ def resolve_vocabulary(settings, paths):
     """
     manifests = tfrecord_manifests.read(paths)
     _check_one(manifests)
-    flag = vocabularies.given_flag(settings)
+    flag = tokenizer_flags.given_flag(settings)
     path = flag and getattr(settings, flag)
     if not manifests:
-        return vocabularies.hash_vocabulary(path, flag, vocabularies.markers(settings)) if path else None
+        markers = tokenizer_flags.markers(settings)
+        return tokenizer_flags.hash_vocabulary(path, flag, markers) if path else None
     where, manifest = manifests[0]
     source = f"the records' manifest {where}"
-    vocabularies.resolve_flag(settings, "marker_tokens", manifest["settings"].get("marker_tokens"), source)
-    markers = vocabularies.markers(settings)
+    tokenizer_flags.resolve_flag(settings, "marker_tokens", manifest["settings"].get("marker_tokens"), source)
+    markers = tokenizer_flags.markers(settings)
     token_hash, entry = manifest["settings"]["vocabulary"], manifest.get("vocabulary") or {}
-    if path and vocabularies.hash_vocabulary(path, flag, markers) != token_hash:
+    if path and tokenizer_flags.hash_vocabulary(path, flag, markers) != token_hash:
         known = f" ({entry['path']})" if entry else ""
         given = f"--{flag}={path}" + (f" with --marker_tokens={settings.marker_tokens}" if markers else "")
         raise ValueError(
             f"{given} differs from the vocabulary of the records{known}: other entries, or another "
             f"order. The manifest {where} describes the vocabulary of the records. Pass that vocabulary, or "
             f"write the records again with {path}.")
-    vocabularies.resolve_flag(settings, "do_lower_case", manifest["settings"].get("do_lower_case"), source)
+    tokenizer_flags.resolve_flag(settings, "do_lower_case", manifest["settings"].get("do_lower_case"), source)
     if path is None and entry and _is_vocabulary(entry["path"], entry["flag"], markers, token_hash):
         settings.set_default(entry["flag"], entry["path"], f"the vocabulary of the records, see {where}")
         path, flag = entry["path"], entry["flag"]
@@ -192,7 +193,7 @@ def _check_tokenizer_files(settings, where, recorded):
     """
     if "strip_accents" not in recorded:
         return  # the tokenizer of the records was not made from files
-    directories = vocabularies.tokenizer_directories(settings, settings.vocab_file)
+    directories = tokenizer_flags.tokenizer_directories(settings, settings.vocab_file)
     options = tokenizer_files.read(directories).options
 
     def is_same(name, value):
@@ -228,6 +229,6 @@ def _is_vocabulary(path, flag, markers, expected):
     """Returns whether a file, with markers, is the vocabulary with the fingerprint `expected`. False if it is
     missing, or is no vocabulary."""
     try:
-        return files.exists(path) and vocabularies.hash_vocabulary(path, flag, markers) == expected
+        return files.exists(path) and tokenizer_flags.hash_vocabulary(path, flag, markers) == expected
     except ValueError:
         return False

@@ -257,9 +257,9 @@ def write_training_data(input_files, output_files, tokenizer, recipe, num_worker
       num_workers: number of processes; 0 for one process per core. The output does not depend on this number.
       tokenizer_settings: {name: value} of all settings of the tokenizer except the vocabulary. The settings
         are stored in the manifest, so that a later run can detect a change.
-      cluster: a `pretraining_beam.Cluster` whose workers do the work; None for processes of this machine. The
-        output is the same with and without a cluster. If a run on a cluster is killed, the next run starts
-        again from the beginning.
+      cluster: a `pretraining_beam.BeamRunner` whose workers do the work; None for processes of this machine.
+        The output is the same with and without a cluster. If a run on a cluster is killed, the next run
+        starts again from the beginning.
       vocabulary: a dict that describes the vocabulary file. It is stored in the manifest and does not change
         the output files.
 

@@ -36,8 +36,8 @@ class MaskedWords(answers.Answers):
         from bertlib.tasks.pretraining import pretraining_head
         return pretraining_head.MaskedWordsHead(_NUM_WORDS, self.model.tokenizer.inv_vocab)
 
-    def windows(self, text):
-        parts, tokenizer = answers.text("text", text).split(_MASK), self.limited_tokenizer
+    def preprocess(self, text):
+        parts, tokenizer = answers.require_text("text", text).split(_MASK), self.limited_tokenizer
         tokens, length = ["[CLS]"], self.model.max_seq_length
         for index, part in enumerate(parts):
             tokens += [_MASK] if index else []
@@ -54,7 +54,7 @@ class MaskedWords(answers.Answers):
     def postprocess(self, outputs, details):
         num_masks = details
         ids, probabilities = (outputs[0][name][:num_masks] for name in ("ids", "probabilities"))
-        return {"masks": [[{"token": token, "probability": answers.number(probability)}
+        return {"masks": [[{"token": token, "probability": answers.finite_number(probability)}
                            for token, probability in zip(
                                self.model.tokenizer.convert_ids_to_tokens(row.tolist()), values)]
                           for row, values in zip(ids, probabilities)]}

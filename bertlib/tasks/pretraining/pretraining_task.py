@@ -7,10 +7,10 @@ import os
 from absl import logging
 import numpy as np
 
-from bertlib.runs import checks, model_config, recorded_flags, vocabularies
+from bertlib.runs import checks, model_config, recorded_flags, tokenizer_flags
 from bertlib.runs.input_paths import sample_path
 from bertlib.system import terminal
-from bertlib.tasks import split_data, task
+from bertlib.tasks import data_splits, task
 from bertlib.tasks.pretraining import (
     pretraining_data,
     pretraining_records,
@@ -34,7 +34,7 @@ class Pretraining(task.Task):
     command = "run_pretraining.py"
     target = pretraining_target.MaskedTokens()
     title = "Masked words that were predicted correctly"
-    shown = {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"}
+    metric_titles = {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"}
     feature_files, result_splits = {}, ("dev",)  # the data are features already
     needs_do_eval = False
     position_fields = pretraining_data.POSITIONS
@@ -89,9 +89,9 @@ class Pretraining(task.Task):
             setattr(settings, flag, os.path.join(directory, f"{split}.tf_record"))
             self.paths[split] = [getattr(settings, flag)]
 
-    def load_model(self):
+    def load_config_and_tokenizer(self):
         self.config = model_config.load_config(self.settings)
-        vocabularies.check_vocabulary(self.settings, self.config)
+        tokenizer_flags.check_vocabulary(self.settings, self.config)
         checks.check_segments(self.config, "an example of pre-training is a pair")
 
     # --- Files and data
@@ -111,14 +111,14 @@ class Pretraining(task.Task):
         settings = self.settings
         self._vocabulary = pretraining_records.resolve_vocabulary(
             settings, list(dict.fromkeys(itertools.chain(*self.paths.values()))))
-        vocabularies.check_vocabulary(settings, self.config)  # the number of entries may grow
+        tokenizer_flags.check_vocabulary(settings, self.config)  # the number of entries may grow
         for split, flag in pretraining_records.FLAG_OF_SPLIT.items():
             pretraining_records.check_records(settings, flag, self.paths[split], self.config,
                                               self.trims_padding(is_training=True))
 
     # --- The model
 
-    def fields(self, seq_length, split="train"):
+    def feature_fields(self, seq_length, split="train"):
         return pretraining_data.feature_fields(seq_length, self.settings.max_predictions_per_seq,
                                                self.config.vocab_size, self.config.type_vocab_size)
 
@@ -139,9 +139,9 @@ class Pretraining(task.Task):
     def record_fields(self):
         settings, paths = self.settings, self.paths
         return {"task": self.target.name, "vocabulary": self._vocabulary,
-                **split_data.data_fields(settings,
-                                         lambda: pretraining_records.count_evaluated(settings, paths["dev"]),
-                                         **paths)}
+                **data_splits.data_fields(settings,
+                                          lambda: pretraining_records.count_evaluated(settings, paths["dev"]),
+                                          **paths)}
 
     # --- The run
 
@@ -156,7 +156,7 @@ class Pretraining(task.Task):
         return inference.evaluate(lambda batches: (None, evaluate(batches, self.config.vocab_size)),
                                   "eval_batch_size", self.settings.max_eval_steps)
 
-    def write(self, split, inference):
+    def evaluate_and_write(self, split, inference):
         from bertlib.tasks import results
         _, metrics = self.predict(split, inference)
         results.write_metrics(self.settings, "dev", "eval_results", metrics)

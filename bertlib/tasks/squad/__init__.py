@@ -2,5 +2,5 @@
 and chooses and scores the answers.
 
 - What is run_squad.py? `squad_task`, with `squad_flags`, `squad_data` (the windows), `squad_head`,
-  `squad_target`, `squad_answers` (the best spans), `squad_metrics` and `squad_report`
+  `squad_target`, `span_selection` (the best spans), `squad_metrics` and `squad_report`
 """

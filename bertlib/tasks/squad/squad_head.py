@@ -80,4 +80,4 @@ def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim_p
     `run_classifier.file_based_input_fn_builder`."""
     return input_functions.input_fn_builder(
         input_file, feature_fields(seq_length, is_training), is_training, drop_remainder,
-        example_encoding.SEQUENCES if trim_padding else ())
+        example_encoding.TRIMMED_FIELDS if trim_padding else ())

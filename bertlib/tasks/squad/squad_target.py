@@ -9,7 +9,7 @@ from bertlib.data import example_encoding, prediction_files
 from bertlib.data.prediction_tables import Scored
 from bertlib.runs import file_names, output_directory, registry
 from bertlib.tasks import answers
-from bertlib.tasks.squad import squad_answers, squad_data
+from bertlib.tasks.squad import span_selection, squad_data
 from bertlib.tasks.target import Target
 
 
@@ -27,7 +27,7 @@ class Spans(Target):
         from bertlib.tasks.squad import squad_head
         return squad_head.Span()
 
-    def fields(self, seq_length, is_training=True):
+    def feature_fields(self, seq_length, is_training=True):
         return squad_data.feature_fields(seq_length, is_training)
 
     def score_table(self, table):
@@ -59,32 +59,34 @@ class SquadQuestions(answers.Answers):
         examples = squad_data.read_squad_examples(path_of("predict_file"), is_training=False)
         return [((example.question_text, example.context), None) for example in examples]
 
-    def windows(self, question, context):
-        words, offsets = squad_data.split_context(answers.text("context", context))
-        example = squad_data.SquadExample("", answers.text("question", question), words, context=context,
-                                          word_offsets=offsets)
+    def preprocess(self, question, context):
+        words, offsets = squad_data.split_context(answers.require_text("context", context))
+        example = squad_data.SquadExample("", answers.require_text("question", question), words,
+                                          context=context, word_offsets=offsets)
         features = list(squad_data.generate_features(
             [example], self.model.tokenizer, self.model.max_seq_length,
             self.model.setting("doc_stride"), self.model.setting("max_query_length"),
             is_training=False, report=False))
         sizes = [len(feature.tokens) for feature in features]
-        return [{name: getattr(feature, name)[:size] for name in example_encoding.SEQUENCES}
+        return [{name: getattr(feature, name)[:size] for name in example_encoding.TRIMMED_FIELDS}
                 for feature, size in zip(features, sizes)], (example, features)
 
     def postprocess(self, outputs, details):
         example, features = details
-        results = [squad_answers.RawResult(feature.unique_id, output["start_logits"],
-                                           output["end_logits"])
+        results = [span_selection.RawResult(feature.unique_id, output["start_logits"],
+                                            output["end_logits"])
                    for feature, output in zip(features, outputs)]
-        search = squad_answers.Search(
+        search = span_selection.Search(
             self.model.setting("n_best_size"), self.model.setting("max_answer_length"),
             self.model.do_lower_case, self._version_2,
             basic_tokenizer=getattr(self.model.tokenizer, "basic_tokenizer", None), skips_padding=True)
-        prediction, = squad_answers.select_answers([example], features, results, search)
+        prediction, = span_selection.select_answers([example], features, results, search)
         best = prediction.final_answer(self._threshold)
-        answer = {"answer": best.text, "probability": answers.number(best.probability), "start": best.start,
-                  "end": best.end}
-        return {**answer, "null_odds": answers.number(prediction.null_odds)} if self._version_2 else answer
+        answer = {"answer": best.text, "probability": answers.finite_number(best.probability),
+                  "start": best.start, "end": best.end}
+        if self._version_2:
+            answer["null_odds"] = answers.finite_number(prediction.null_odds)
+        return answer
 
 
 def _null_threshold(model):
@@ -123,7 +125,7 @@ def read_null_threshold(checkpoint, directory=None):
     if threshold is None:
         return None, None
     path = evaluation.join(output_directory.EVALUATION)
-    entry, = registry.find_flag("null_score_diff_threshold")
+    entry, = registry.find_definitions("null_score_diff_threshold")
     if not entry.accepts(threshold):
         raise ValueError(f"{path}: null_score_diff_threshold is {threshold!r:.60}, but must be "
                          f"{entry.words}. Run the evaluation again, or remove the file.")

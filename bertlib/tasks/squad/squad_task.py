@@ -7,8 +7,8 @@ from absl import logging
 from bertlib.runs import model_config, recorded_flags
 from bertlib.runs.input_paths import require_file, sample_path
 from bertlib.system import files, terminal
-from bertlib.tasks import split_data, task
-from bertlib.tasks.squad import squad_answers, squad_data, squad_metrics, squad_target
+from bertlib.tasks import data_splits, task
+from bertlib.tasks.squad import span_selection, squad_data, squad_metrics, squad_target
 
 # Names of the files with answers.
 _ANSWERS = "predictions.json", "nbest_predictions.json", "null_odds.json", "answer_offsets.json"
@@ -32,7 +32,7 @@ class QuestionAnswering(task.Task):
     target = squad_target.Spans()
     feature_files = {"train": "train.tf_record", "dev": "eval.tf_record"}
     result_splits = "dev",
-    needs_segments = "each input is a question and a context"
+    segments_reason = "each input is a question and a context"
     # The published loss depends on padding. The predictions do not.
     trims_padding_in_training = False
 
@@ -41,7 +41,7 @@ class QuestionAnswering(task.Task):
         self.gold = None
 
     @property
-    def shown(self):
+    def metric_titles(self):
         exact = "exact" if self.settings.version_2_with_negative else "exact_match"
         return {"f1": "F1", exact: "exact match"}
 
@@ -92,7 +92,7 @@ class QuestionAnswering(task.Task):
     # --- Files and data
 
     def input_files(self):
-        return split_data.list_files(self.settings, ("train_file", "predict_file"))
+        return data_splits.list_files(self.settings, ("train_file", "predict_file"))
 
     def result_names(self, split):
         return [*_ANSWERS, *super().result_names("dev"), *super().result_names("test")]
@@ -121,8 +121,8 @@ class QuestionAnswering(task.Task):
     def record_fields(self):
         settings = self.settings
         return {"task": f"SQuAD {self._version}",
-                **split_data.data_fields(settings, lambda: len(self.data["dev"]),
-                                         dev=[settings.predict_file])}
+                **data_splits.data_fields(settings, lambda: len(self.data["dev"]),
+                                          dev=[settings.predict_file])}
 
     # --- The run
 
@@ -147,7 +147,7 @@ class QuestionAnswering(task.Task):
         scores = self._scores_of(predictions, texts, threshold)
         return predictions, {**scores, "global_step": inference.step}
 
-    def write(self, split, inference):
+    def evaluate_and_write(self, split, inference):
         """Writes the answers, a table of the answers and an HTML report. Also writes the scores, if the right
         answers are known."""
         from bertlib.tasks import results
@@ -159,21 +159,21 @@ class QuestionAnswering(task.Task):
         settings, gold, examples = self.settings, self.gold, self.data[split]
         version_2 = settings.version_2_with_negative
         logging.info("Answering %d questions.", len(examples))
-        predictions = squad_answers.write_nbest(self._answers(split, inference),
-                                                path("nbest_predictions.json"))
+        predictions = span_selection.write_nbest(self._answers(split, inference),
+                                                 path("nbest_predictions.json"))
         threshold, source = self._null_threshold(predictions, inference)
         if version_2:
             logging.info("Null threshold: %s (%s).", threshold, source)
-        texts = squad_answers.write_answers(predictions, path("predictions.json"),
-                                            path("null_odds.json") if version_2 else None,
-                                            path("answer_offsets.json"), threshold)
+        texts = span_selection.write_answers(predictions, path("predictions.json"),
+                                             path("null_odds.json") if version_2 else None,
+                                             path("answer_offsets.json"), threshold)
         logging.info("Answers: %s.", path("predictions.json"))
         scores = {}
         if gold is None:
             _remove_scores(path("eval_results.json"))
         else:
             scores = self._scores_of(predictions, texts, threshold)
-            results.write_metrics(settings, "dev", task.SCORES["dev"],
+            results.write_metrics(settings, "dev", task.RESULT_NAMES["dev"],
                                   {**scores, "global_step": inference.step})
         answers = [prediction.final_answer(threshold) for prediction in predictions]
         if version_2 and len(answers) > 1 and not any(answer.text for answer in answers):
@@ -181,7 +181,7 @@ class QuestionAnswering(task.Task):
                             "answerable. Train longer, or pass a higher --null_score_diff_threshold.",
                             len(answers))
         rows = squad_report.predicted_rows(examples, predictions, answers, gold, version_2)
-        self.write_table(task.TABLES["test" if gold is None else "dev"], rows, self.target.separator)
+        self.write_table(task.TABLE_NAMES["test" if gold is None else "dev"], rows, self.target.separator)
         results.write_report_or_warn(self, task.REPORT, f"SQuAD {self._version}", scores,
                                      settings.predict_file, squad_report.write_report, rows, answers, gold)
 
@@ -190,9 +190,9 @@ class QuestionAnswering(task.Task):
         settings = self.settings
         features = squad_data.generate_features(self.data[split], self.tokenizer, *self.lengths,
                                                 is_training=False, report=False)
-        outputs = (squad_answers.RawResult(int(row["unique_ids"]), row["start_logits"], row["end_logits"])
+        outputs = (span_selection.RawResult(int(row["unique_ids"]), row["start_logits"], row["end_logits"])
                    for row in inference.rows())
-        return squad_answers.select_answers(self.data[split], features, outputs, squad_answers.Search(
+        return span_selection.select_answers(self.data[split], features, outputs, span_selection.Search(
             settings.n_best_size, settings.max_answer_length, settings.do_lower_case,
             settings.version_2_with_negative, settings.verbose_logging,
             getattr(self.tokenizer, "basic_tokenizer", None), self.trims_padding(is_training=False)))
@@ -224,7 +224,7 @@ class QuestionAnswering(task.Task):
         """
         if not self.settings.version_2_with_negative:
             return squad_metrics.evaluate(self.gold, texts)
-        scores = squad_metrics.evaluate(self.gold, texts, True, squad_answers.null_odds(predictions))
+        scores = squad_metrics.evaluate(self.gold, texts, True, span_selection.null_odds(predictions))
         return {**scores, "null_score_diff_threshold": threshold}
 
 

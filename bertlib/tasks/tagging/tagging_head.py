@@ -40,7 +40,8 @@ class Tagger(head.Head):
         return {**shapes, "crf/transitions": (size, size)} if self._use_crf else shapes
 
     def build(self, bert_config, encoder, features, mode, num_micro_batches):
-        sequence = head.drop_out(encoder.get_sequence_output(), mode == estimator.ModeKeys.TRAIN, encoder)
+        sequence = head.apply_dropout(encoder.get_sequence_output(), mode == estimator.ModeKeys.TRAIN,
+                                      encoder)
         logits = head.token_logits(sequence, self._num_tags)
         tag = _tag_with_crf if self._use_crf else _tag_independently
         predicts = mode == estimator.ModeKeys.PREDICT

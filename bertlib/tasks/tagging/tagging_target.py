@@ -40,7 +40,7 @@ class Tags(Target):
         from bertlib.tasks.tagging import tagging_head
         return tagging_head.Tagger(self.size, self.crf)
 
-    def fields(self, seq_length, is_training=True):
+    def feature_fields(self, seq_length, is_training=True):
         return tagging_windows.feature_fields(seq_length)
 
     score_table = staticmethod(tagging_metrics.score_table)
@@ -69,7 +69,7 @@ class TaggedText(answers.Answers):
                                              model.setting("tag_column"))
         return [((list(sentence.words),), sentence.tags) for sentence in file.sentences]
 
-    def windows(self, text):
+    def preprocess(self, text):
         if isinstance(text, list) and all(isinstance(word, str) and conll_files.split_words(word)
                                           for word in text):
             words, text = text, " ".join(text)
@@ -96,7 +96,7 @@ class TaggedText(answers.Answers):
         entities = []
         for first, last, kind, score in prediction.entities():
             start, end = places[first][0], places[last - 1][1]
-            entities.append({"type": kind, "text": text[start:end], "score": answers.number(score),
+            entities.append({"type": kind, "text": text[start:end], "score": answers.finite_number(score),
                              "start": start, "end": end, "start_word": first, "end_word": last})
         return {"words": words, "tags": prediction.tags, "entities": entities,
                 "word_spans": list(map(list, places))}

@@ -7,7 +7,7 @@ from absl import logging
 
 from bertlib.runs import file_names
 from bertlib.system import files
-from bertlib.tasks import head_labels, split_data, task
+from bertlib.tasks import data_splits, head_labels, task
 from bertlib.tasks.tagging import (
     conll_files,
     sentence_files,
@@ -40,8 +40,8 @@ class Tagging(task.Task):
     """
 
     command, noun, title = "run_ner.py", "sentence", "Entities of the development file"
-    target, sequences = tagging_target.Tags(), tagging_windows.SEQUENCES
-    shown = {"eval_f1": "F1", "eval_precision": "precision", "eval_recall": "recall"}
+    target, trimmed_fields = tagging_target.Tags(), tagging_windows.TRIMMED_FIELDS
+    metric_titles = {"eval_f1": "F1", "eval_precision": "precision", "eval_recall": "recall"}
 
     def __init__(self, settings):
         super().__init__(settings)
@@ -63,7 +63,7 @@ class Tagging(task.Task):
     def read(self):
         settings = self.settings
         width = self._recorded("num_columns")
-        for split in split_data.needed(settings):
+        for split in data_splits.needed(settings):
             file, skipped = sentence_files.read_split(settings, split, width)
             self.skipped += skipped
             if split == "train" or width is None:
@@ -121,7 +121,7 @@ class Tagging(task.Task):
                 sentence.words for sentence in train.sentences)
             settings |= {"num_columns": train.width} if train.width else {}
         return {"task": "ner", "labels": self.target.labels, "settings": settings,
-                **split_data.data_fields(self.settings, lambda: len(self.data["dev"]))}
+                **data_splits.data_fields(self.settings, lambda: len(self.data["dev"]))}
 
     # --- The run
 
@@ -148,7 +148,7 @@ class Tagging(task.Task):
                 sum(window.tag_mask) for window in self.windows[split])
         return predicted, {**scores, "global_step": inference.step}
 
-    def write(self, split, inference):
+    def evaluate_and_write(self, split, inference):
         from bertlib.tasks import results
         from bertlib.tasks.tagging import tagging_report
         settings, file = self.settings, self.files[split]
@@ -159,12 +159,13 @@ class Tagging(task.Task):
             files.write_text(path, file.add_predictions(predicted))
             logging.info("%s: the test file with %s.", path, file.where_predicted)
         if scores:
-            scores = results.write_metrics(settings, split, task.SCORES[split], scores,
+            scores = results.write_metrics(settings, split, task.RESULT_NAMES[split], scores,
                                            {"labels": _scores_of_types(file.sentences, scores)})
         # In JSON Lines, the test file with its predictions has the same name, tags and probabilities as the
         # table.
-        if split == "dev" or f"{task.TABLES[split]}.{settings.predictions_format}" != file.predictions_name:
-            self.write_table(task.TABLES[split], tagging_report.WordRows(file.sentences, predicted))
+        name = task.TABLE_NAMES[split]
+        if split == "dev" or f"{name}.{settings.predictions_format}" != file.predictions_name:
+            self.write_table(name, tagging_report.WordRows(file.sentences, predicted))
         if split == "dev":
             tags = [prediction.tags for prediction in predicted]
             results.write_report_or_warn(self, task.REPORT, "Tagging", scores, file.path,
@@ -200,8 +201,8 @@ def _labels(settings, train):
     labels = head_labels.labels_of_weights(settings)
     if labels is None:
         advice = ("Run the command of the training again, with --do_train=true: it trains only the steps "
-                  "that are left, if any, and writes this file." if settings.output_directory.newest else
-                  "Train first, with --do_train=true.")
+                  "that are left, if any, and writes this file."
+                  if settings.output_directory.latest_checkpoint else "Train first, with --do_train=true.")
         raise ValueError(f"--output_dir={settings.output_dir} has no {file_names.LABELS}, the file in "
                          f"which a training stores the labels of the model. {advice}")
     wrong_labels = [label for label in labels if not tag_schemes.is_iob2(label)]

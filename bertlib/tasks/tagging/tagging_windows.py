@@ -119,7 +119,7 @@ def make_windows(sentences, labels, tokenizer, max_seq_length, label_all_pieces=
 
 
 # Names of the fields. Each field has a value for each token.
-SEQUENCES = (*example_encoding.SEQUENCES, "tag_ids", "tag_mask", "word_mask")
+TRIMMED_FIELDS = (*example_encoding.TRIMMED_FIELDS, "tag_ids", "tag_mask", "word_mask")
 
 
 def feature_fields(seq_length):
@@ -135,7 +135,7 @@ def feature_fields(seq_length):
     Returns:
       list of `example_encoding.Field`.
     """
-    return example_encoding.token_fields((seq_length,), SEQUENCES)
+    return example_encoding.token_fields((seq_length,), TRIMMED_FIELDS)
 
 
 def write_windows(windows, max_seq_length, path, cache):

@@ -68,12 +68,12 @@ def _check_given_flags(settings, needs_do_eval):
     if not is_requested(settings):
         raise ValueError(f"--keep_best={settings.keep_best} needs evaluations during the training. Pass "
                          "--eval_every_steps=N or --eval_each_checkpoint=true.")
-    rows, newest = restorable_rows(settings.output_directory)
+    rows, newest_step = restorable_rows(settings.output_directory)
     names = {name for row in rows for name in row} - {"global_step"}
     if not settings.keep_best or names and settings.keep_best not in names:
         raise ValueError(describe_unknown_metric("keep_best", settings.keep_best, names))
     best_weights.BestWeights(settings.output_directory, settings.keep_best).plan(
-        finite_values(rows, settings.keep_best), newest)
+        finite_values(rows, settings.keep_best), newest_step)
 
 
 def check_metric(flag, metric, names):
@@ -130,16 +130,16 @@ def finite_values(rows, metric):
     return [(step, value) for step, value in values if math.isfinite(value)]
 
 
-def points(rows, shown, full_score=1.0):
+def points(rows, metric_titles, full_score=1.0):
     """Returns the points of the curves in the picture, {name of a curve: list of (step, value / full_score)}.
 
     Args:
       rows: list of {metric: text}, sorted by step.
-      shown: {metric: name of its curve}.
+      metric_titles: {metric: name of its curve}.
       full_score: the best possible value of the metrics, which the picture shows as 100 %.
     """
     return {name: [(step, value / full_score) for step, value in finite_values(rows, metric)]
-            for metric, name in shown.items()}
+            for metric, name in metric_titles.items()}
 
 
 # --- Early stopping --------------------------------------------------------------------------------------
@@ -167,6 +167,6 @@ def find_early_stop(settings):
     Args:
       settings: a `Settings` of a training with --early_stopping_evals.
     """
-    rows, newest = restorable_rows(settings.output_directory)
+    rows, newest_step = restorable_rows(settings.output_directory)
     best = best_weights.BestWeights(settings.output_directory, settings.keep_best)
-    return newest if is_early_stop(settings, best, rows) else None
+    return newest_step if is_early_stop(settings, best, rows) else None

@@ -6,7 +6,7 @@ import os
 
 from absl import logging
 
-from bertlib.runs import recorded_flags, training_evaluations
+from bertlib.runs import learning_curve, recorded_flags
 from bertlib.runs.input_paths import require_data_dir, sample_path
 from bertlib.system import files, fingerprints
 
@@ -24,7 +24,7 @@ def needed(settings):
     return [split for split, phase in PHASE_OF_SPLIT.items() if getattr(settings, phase)]
 
 
-def part_of(split):
+def base_split(split):
     """Returns the part of the data to which a split belongs, such as "dev" for "dev_mismatched"."""
     return split.partition("_")[0]
 
@@ -141,7 +141,7 @@ def data_fields(settings, count_dev_examples, train=None, dev=None):
     data = dict.fromkeys(("train_data", "dev_data"))
     if settings.do_train:
         data["train_data"] = fingerprints.hash_files(train or [settings.train_file])
-    if settings.do_eval or training_evaluations.is_requested(settings):
+    if settings.do_eval or learning_curve.is_requested(settings):
         data["dev_data"] = {**fingerprints.hash_files(dev or [settings.dev_file]),
                             "examples": count_dev_examples()}
         if train is None:  # a pre-training evaluates its training records if there is no --eval_file

@@ -61,7 +61,7 @@ def check_against_start(settings, path, flag):
     Raises:
       ValueError: the two vocabularies differ in their entries, or in the order of the entries.
     """
-    training = None if settings.output_directory.newest else settings.earlier_training
+    training = None if settings.output_directory.latest_checkpoint else settings.earlier_training
     recorded = training.record["vocabulary"] if training and training.record else None
     # The training may have had the same --marker_tokens, or this run adds them to its vocabulary.
     accepted = [hash_vocabulary(path, flag, added) for added in ((), markers(settings))]
@@ -94,7 +94,7 @@ def check_vocabulary(settings, config):
 
     Args:
       settings: a `Settings`.
-      config: the `BertConfig`, see `add_marker_rows`.
+      config: the `BertConfig`, see `raise_vocab_size`.
 
     Raises:
       ValueError, FileNotFoundError: the vocabulary is missing, does not fit the configuration, or is not the
@@ -104,14 +104,14 @@ def check_vocabulary(settings, config):
     if flag:
         path = require_file(settings, flag)
         if flag == "vocab_file":
-            add_marker_rows(config, tokenizer_files.load_vocabulary(path, markers(settings),
-                                                                    config.vocab_size))
+            raise_vocab_size(config, tokenizer_files.load_vocabulary(path, markers(settings),
+                                                                     config.vocab_size))
         else:
             tokenization.SentencePieceTokenizer(path, vocab_size=config.vocab_size)
         check_against_start(settings, path, flag)
 
 
-def add_marker_rows(config, vocab):
+def raise_vocab_size(config, vocab):
     """Raises the `vocab_size` of a `BertConfig` to the number of entries of a vocabulary, which is larger if
     markers were appended. `vocab` is {token: id}."""
     config.vocab_size = max(config.vocab_size, max(vocab.values()) + 1)
