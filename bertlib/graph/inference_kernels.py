@@ -5,7 +5,7 @@ import math
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.graph import formulas, graph_keys, one_dnn, products
+from bertlib.graph import formulas, graph_keys, one_dnn, products, tensorflow_internals
 
 
 class InferenceKernels:
@@ -62,9 +62,14 @@ class InferenceKernels:
         is_new = weights is not parameters[0]
         if not (self.uses_one_dnn and is_new):
             return weights
-        # A session must initialize this variable after the variables of the weights.
-        return tf.Variable(weights, trainable=False, name="prepared", collections=[
-            tf.GraphKeys.LOCAL_VARIABLES, graph_keys.PREPARED_WEIGHTS]).read_value()
+        prepared = tf.Variable(
+            tf.zeros(weights.shape, weights.dtype), trainable=False, name="prepared", use_resource=True,
+            collections=[tf.GraphKeys.LOCAL_VARIABLES, graph_keys.PREPARED_WEIGHTS])
+        # A session must initialize this variable after the variables of the weights. If `weights` were the
+        # initial value, TensorFlow would replace reads of reference variables by the initial values of the
+        # weights. In a process with tf1, it would do so for all variables.
+        tensorflow_internals.set_initializer(prepared, prepared.assign(weights, read_value=False))
+        return prepared.read_value()
 
     def look_up(self, table, ids):
         """See `training_kernels.TrainingKernels.look_up`."""
@@ -147,6 +152,7 @@ def find_weight_reads(ops):
             stack += [*op.control_inputs, *(tensor.op for tensor in op.inputs)]
     reads = {variable.op.name: [] for variable in tf.trainable_variables() if variable.op in ancestors}
     for op in ancestors:
-        if op.type == "ReadVariableOp" and op.inputs[0].op.name in reads:
+        # The read of a reference variable is an op of the type Identity.
+        if op.type in ("ReadVariableOp", "Identity") and op.inputs[0].op.name in reads:
             reads[op.inputs[0].op.name].append(op.outputs[0])
     return reads

@@ -61,6 +61,12 @@ def add_control_inputs(op, others):
     op._add_control_inputs(others)
 
 
+def set_initializer(variable, op):
+    """Sets the op that initializes a resource variable. The public `tf.Variable` changes an initial value
+    that reads other variables: it takes their initial values, if they are reference variables."""
+    variable._initializer_op = op
+
+
 def set_attribute(op, name, value):
     """Sets an attribute of an existing op to a tf.AttrValue.
 

@@ -74,7 +74,7 @@ def _prepare(task, inputs):
     record.check_continuation()
     if settings.get("do_export"):
         from bertlib.tasks import export_model
-        export_model.check_run(settings)
+        export_model.check_run(task)
     if group:
         record_content.check_replicas_agree(group, settings, record.data)
     # The Estimator.

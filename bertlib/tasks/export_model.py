@@ -245,13 +245,17 @@ def run_directory(settings):
     return os.path.join(settings.output_dir if settings.do_train else settings.results_dir, DIRECTORY)
 
 
-def check_run(settings):
-    """Checks that the export at the end of the run will be possible. Call this function before the run writes
-    anything.
+def check_run(task):
+    """Checks that the export at the end of the run of a `bertlib.tasks.task.Task` will be possible. Call this
+    function before the run writes anything.
 
     Raises:
       ValueError, OSError: an export is not possible.
     """
+    settings = task.settings
+    if task.has_own_head:
+        raise ValueError(f"--do_export: the head of {type(task).__name__} is in a task module, and exports "
+                         "have only the heads of this project. Leave the flag out.")
     if not settings.do_train:
         trained_model.read(settings.output_dir, settings.weights)
     elif not (settings.vocab_file or settings.spm_model_file):

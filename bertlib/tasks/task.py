@@ -72,6 +72,11 @@ class Task(abc.ABC):
         self.config = self.encoder_module = self.tokenizer = None
 
     @property
+    def has_own_head(self):
+        """Whether the task has another head than its target: a user's class overrides `create_head`."""
+        return type(self).create_head is not Task.create_head
+
+    @property
     def known_metrics(self):
         """Names of the metrics of an evaluation, see `bertlib.tasks.target`. Empty if they are not known
         before the first evaluation: a class of a user may have more metrics than its target."""

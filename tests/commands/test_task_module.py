@@ -262,6 +262,10 @@ def test_a_head_of_a_user(run_script, tiny_model, tmp_path):
     flags = {**tiny_model.flags, "train_file": "data.csv", "dev_file": "data.csv", "output_dir": "output",
              "train_batch_size": 4, "num_train_epochs": 2, "do_train": True, "do_eval": True}
     module = ROOT / "tests" / "data" / "mean_pooling.py"
+    for flag, value in (("class_weights", "balanced"), ("label_smoothing", 0.1), ("do_export", True)):
+        run_script("run_classifier.py", task_module=module, **flags, **{flag: value}).assert_refused(
+            f"--{flag}", "head of MeanPooling")
+    assert not (tmp_path / "output").exists()
     run_script("run_classifier.py", task_module=module, **flags).assert_success("Starting weights")
     later = run_script("run_classifier.py", task_module=module, results_dir="again",
                        **{**flags, "do_train": False})

@@ -24,8 +24,6 @@ class MeanPooling(classification_task.Classification):
     def create_head(self):
         return MeanPoolingHead(self.target.size)
 
-    head_for_training = create_head
-
 
 class MeanPoolingHead(classification_head.Classifier):
     """Head whose loss is the focal loss of Lin et al. 2017, arXiv:1708.02002, with γ = `GAMMA`."""

@@ -32,22 +32,25 @@ def open_checkpoint(**other_values):
                       {name: tf.as_dtype(np.asarray(value).dtype) for name, value in values.items()})
 
 
-def check(session, outputs, exists):
-    """Checks the outputs, and that of all weights only `value` exists."""
+def check(session, outputs, exists, value_exists=True):
+    """Checks the outputs, and that of all weights at most `value` exists."""
     for output, expected in zip(session.run(outputs), EXPECTED):
         np.testing.assert_allclose(output, expected, rtol=1e-5)
-    assert dict(zip(SHAPES, session.run(exists))) == {"query": False, "key": False, "value": True}
+    assert dict(zip(SHAPES, session.run(exists))) == {
+        "query": False, "key": False, "value": value_exists}
 
 
 def ask_existence():
     return [tf.is_variable_initialized(variable) for variable in tf.trainable_variables()]
 
 
-def test_a_loaded_model_lacks_them(session):
-    outputs = build()
+@pytest.mark.parametrize("use_resource", [True, False], ids=["resource variables", "reference variables"])
+def test_a_loaded_model_lacks_them(use_resource, session):
+    with tf.variable_scope("", use_resource=use_resource):
+        outputs = build()
     exists = ask_existence()
     sessions.load_read_weights(session, open_checkpoint(), tf.trainable_variables(), outputs)
-    check(session, outputs, exists)
+    check(session, outputs, exists, value_exists=use_resource)  # reference variables are all prepared
 
 
 @pytest.mark.parametrize("is_trained", [True, False])

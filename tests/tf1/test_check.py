@@ -322,6 +322,7 @@ tf.layers.dense, tf.contrib.layers.xavier_initializer, tf.estimator.Estimator, t
 tf.flags.FLAGS.anything.at_all; tf.contrib.tpu.TPUEstimator; tf.nn.rnn_cell.LSTMCell
 FLAGS = flags.FLAGS
 FLAGS.anything
+tf.flags.FLAGS.files.split(",")
 tf.contrib.tpu.RunConfig(cluster=None); tf.estimator.RunConfig(train_distribute=None)
 strategy = tf.contrib.distribute.MirroredStrategy(num_gpus=2)
 tf.estimator.RunConfig(train_distribute=strategy, eval_distribute=tf.distribute.MirroredStrategy(["a", "b"]))

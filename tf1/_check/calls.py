@@ -261,7 +261,7 @@ def refused(call, scope):
     last, cluster = call.name.split(".")[-1] or call.method, call.keyword("cluster")
     if last == "TPUEstimator" and getattr(call.keyword("use_tpu"), "value", None) is True:
         yield call.node, TENSORFLOW, "`use_tpu=True`: TPUs are not supported", "`use_tpu=False`"
-    elif call.name.startswith("tf."):
+    elif call.name.startswith("tf.") and ".FLAGS." not in call.name:  # a look-up would parse the flags
         if last == "RunConfig" and isinstance(cluster, ast.Call):
             yield (call.node, TENSORFLOW, f"`cluster={written(cluster)}`: TPUs are not supported",
                    "`cluster=None`")

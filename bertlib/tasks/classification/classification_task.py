@@ -175,9 +175,17 @@ class Classification(task.Task):
 
     def head_for_training(self):
         """Returns the head for the training. The loss of this head uses --class_weights and
-        --label_smoothing."""
-        if self.settings.class_weights is None and not self.settings.label_smoothing:
+        --label_smoothing.
+
+        Raises:
+          ValueError: one of these flags was given, but a user's class has its own head.
+        """
+        given = [name for name in ("class_weights", "label_smoothing") if getattr(self.settings, name)]
+        if not given:
             return self.create_head()
+        if self.has_own_head:
+            raise ValueError(f"--{given[0]} has no effect on the head of {type(self).__name__}: its loss is "
+                             "in the task module. Leave the flag out, or override `head_for_training`.")
         counts, train = collections.Counter(), self.data.get("train", ())
         windows = train and self.features["train"].windows or [1] * len(train)
         for example, number in zip(train, windows):
