@@ -152,7 +152,7 @@ def main(_):
     resolve_flags(settings)
     config = model_config.load_config(settings)
     tokenizer = tokenizer_flags.load_tokenizer(settings, config.vocab_size)
-    tokenizer_flags.raise_vocab_size(config, tokenizer.vocab)
+    tokenizer_flags.grow_vocab_size(config, tokenizer.vocab)
     indexes = layer_indexes(settings, config)
     start = starting_weights.with_marker_rows(settings, config, model_config.open_starting_weights(settings))
     starting_weights.check_fits(start, config, {})

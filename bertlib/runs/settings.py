@@ -130,7 +130,7 @@ class Settings:
     #                        --output_dir has     otherwise, a training     otherwise
     #                        a checkpoint         saved --init_checkpoint
     #   earlier_training     --output_dir         that training             None
-    #   reused_training         --output_dir         None if the run trains,   None
+    #   reused_training      --output_dir         None if the run trains,   None
     #                                             otherwise that training
     #   evaluated_training   `earlier_training`; always None if the run trains
 

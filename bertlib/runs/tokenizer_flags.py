@@ -94,7 +94,7 @@ def check_vocabulary(settings, config):
 
     Args:
       settings: a `Settings`.
-      config: the `BertConfig`, see `raise_vocab_size`.
+      config: the `BertConfig`, see `grow_vocab_size`.
 
     Raises:
       ValueError, FileNotFoundError: the vocabulary is missing, does not fit the configuration, or is not the
@@ -104,14 +104,14 @@ def check_vocabulary(settings, config):
     if flag:
         path = require_file(settings, flag)
         if flag == "vocab_file":
-            raise_vocab_size(config, tokenizer_files.load_vocabulary(path, markers(settings),
+            grow_vocab_size(config, tokenizer_files.load_vocabulary(path, markers(settings),
                                                                      config.vocab_size))
         else:
             tokenization.SentencePieceTokenizer(path, vocab_size=config.vocab_size)
         check_against_start(settings, path, flag)
 
 
-def raise_vocab_size(config, vocab):
+def grow_vocab_size(config, vocab):
     """Raises the `vocab_size` of a `BertConfig` to the number of entries of a vocabulary, which is larger if
     markers were appended. `vocab` is {token: id}."""
     config.vocab_size = max(config.vocab_size, max(vocab.values()) + 1)

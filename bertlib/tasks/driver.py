@@ -30,8 +30,10 @@ def run(task):
     """
     _resolve(task)
     inputs = _read(task)
-    record, phases = _prepare(task, inputs)
-    _execute(task, record, phases)
+    starting_checkpoint = _check_model(task)
+    record = _check_record(task, inputs)
+    estimator = _create_estimator(task, starting_checkpoint)
+    _execute(task, record, _Phases(task, estimator, starting_checkpoint))
 
 
 def _resolve(task):
@@ -57,18 +59,22 @@ def _read(task):
     return inputs
 
 
-def _prepare(task, inputs):
-    """The model: checks its weights and the disk, makes the data of a sample, compares the run with the
-    record of an earlier training, plans the memory, and builds the Estimator. Returns (the
-    `run_record.RunRecord`, the `_Phases`)."""
-    settings, group = task.settings, replica_group.current()
-    # The weights, and the disk for the checkpoints.
-    starting_checkpoint = starting_weights.prepare(task)
+def _check_model(task):
+    """The model: checks its weights, and the disk for its checkpoints. Makes the data of a sample. Returns
+    the starting weights, see `starting_weights.choose`."""
+    settings = task.settings
+    starting_checkpoint = starting_weights.choose(task)
     model_checks.check_disk(settings, task.last_step(), task.head_shapes(), task.config)
     model_checks.check_precision(settings)
     task.make_data()
-    settings.freeze()  # the record and the Estimator contain the values of the flags
-    # The record. It is compared before the memory is planned, because planning can take minutes.
+    return starting_checkpoint
+
+
+def _check_record(task, inputs):
+    """Compares the run with the record of an earlier training. This comes before the memory is planned,
+    because planning can take minutes. From now on, no flag changes. Returns the `run_record.RunRecord`."""
+    settings, group = task.settings, replica_group.current()
+    settings.freeze()
     record = run_record.RunRecord(settings, task.num_train_steps(), task.last_step(),
                                   _description(task, inputs))
     record.check_continuation()
@@ -77,11 +83,15 @@ def _prepare(task, inputs):
         export_model.check_run(task)
     if group:
         record_content.check_replicas_agree(group, settings, record.data)
-    # The Estimator.
+    return record
+
+
+def _create_estimator(task, starting_checkpoint):
+    """Describes the model, plans the memory of a step, and returns the `estimator_setup.CommandEstimator`."""
+    settings = task.settings
     trainable = training_plan.create_trainable(task, starting_checkpoint)
     step_config = training_plan.resolve_step_config(settings, trainable, task.trims_padding(is_training=True))
-    estimator = estimator_setup.create_estimator(settings, trainable, step_config, task.last_step())
-    return record, _Phases(task, estimator, starting_checkpoint)
+    return estimator_setup.create_estimator(settings, trainable, step_config, task.last_step())
 
 
 def _execute(task, record, phases):
@@ -131,7 +141,7 @@ class _Phases:
 
     def __init__(self, task, estimator, starting_checkpoint):
         self._task, self._settings, self._estimator = task, task.settings, estimator
-        self._starting_checkpoint = starting_checkpoint  # see `starting_weights.prepare`
+        self._starting_checkpoint = starting_checkpoint  # see `starting_weights.choose`
         self._is_first = replica_group.is_first()
         self._splits_with_features = set()
 

@@ -10,7 +10,7 @@ import optimization
 import tokenization
 
 
-def prepare(task):
+def choose(task):
     """Checks the weights from which a run starts, and returns those that the model_fn reads.
 
     Args:
@@ -85,7 +85,7 @@ def with_marker_rows(settings, config, start):
 
     Args:
       settings: a `Settings`.
-      config: the `BertConfig`, see `tokenizer_flags.raise_vocab_size`.
+      config: the `BertConfig`, see `tokenizer_flags.grow_vocab_size`.
       start: a `checkpoint_formats.Checkpoint`.
 
     Returns:

@@ -96,7 +96,7 @@ class Task(abc.ABC):
         """Reads the configuration and the vocabulary of the model, and checks that the task can use them."""
         self.config = model_config.load_config(self.settings)
         self.tokenizer = tokenizer_flags.load_tokenizer(self.settings, self.config.vocab_size)
-        tokenizer_flags.raise_vocab_size(self.config, self.tokenizer.vocab)
+        tokenizer_flags.grow_vocab_size(self.config, self.tokenizer.vocab)
         if self.segments_reason:
             checks.check_segments(self.config, self.segments_reason)
 

@@ -105,7 +105,7 @@ def create_trainable(task, starting_checkpoint):
 
     Args:
       task: a `bertlib.tasks.task.Task`.
-      starting_checkpoint: see `starting_weights.prepare`.
+      starting_checkpoint: see `starting_weights.choose`.
     """
     num_train_steps, warmup_steps = task.num_train_steps(), task.num_warmup_steps()
 

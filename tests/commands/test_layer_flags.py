@@ -89,7 +89,7 @@ def test_frozen_random_weights_are_a_warning(frozen, tmp_path, caplog):
     settings = Settings({
         "do_train": True, "freeze_layers": 0, "freeze_embeddings": False, "reinit_layers": 0,
         "init_checkpoint": None, "output_dir": str(tmp_path), **frozen})
-    found = starting_weights.prepare(types.SimpleNamespace(
+    found = starting_weights.choose(types.SimpleNamespace(
         settings=settings, config=types.SimpleNamespace(num_hidden_layers=2), head_shapes=dict))
     assert found is None
     assert ("so they keep their random values" in caplog.text) == bool(frozen)

@@ -215,7 +215,7 @@ def _prelim_predictions(windows, search):
     A span goes from one of the `n_best_size` best start positions of a window to one of its `n_best_size`
     best end positions.
     """
-    n_best_size, max_answer_length = search[:2]
+    n_best_size, max_answer_length = search.n_best_size, search.max_answer_length
     prelim_predictions = []
     for feature, start_logits, end_logits in windows:
         end_indexes = _get_best_indexes(end_logits, n_best_size)
