@@ -114,7 +114,7 @@ class Step:
         tf.set_random_seed(1)
         tf.train.get_or_create_global_step()
         model = trainable_model(task, config, init_checkpoint)
-        fields, size = model.fields(step.max_seq_length), step.train_batch_size
+        fields, size = model.feature_fields(step.max_seq_length), step.train_batch_size
         features = input_pipeline.placeholders(fields, size, model.head.batch_totals)
         self.spec = model.build_spec(features, estimator_spec.ModeKeys.TRAIN, step)
         self.fetches = [self.spec.train_op, self.spec.loss]
@@ -333,7 +333,7 @@ def answers(config, length, precision, size, count):
     """
     with tf.Graph().as_default(), tf.Session() as session:
         model = trainable_model("classifier", config)
-        fields = model.fields(length)
+        fields = model.feature_fields(length)
         features = input_pipeline.placeholders(fields, size, ())
         spec = model.build_spec(features, estimator_spec.ModeKeys.PREDICT, _step(length, precision, size))
         session.run(tf.global_variables_initializer())

@@ -46,7 +46,8 @@ def test_a_stored_result_is_whole(path):
 
 
 # Other programs than `main` start these files, or they need PyTorch.
-OTHER = {"gpu_steps", "pair_baselines", "results", "gpu_page", "capped", "record_hf_reference"}
+OTHER = {"gpu_steps", "pair_baselines", "results", "gpu_page", "capped", "record_hf_reference",
+         "plain_pretraining"}
 
 
 @pytest.mark.slow(reason="loads 30 programs")
