@@ -42,7 +42,7 @@ def names(module, name, seen=()):
 
 def _parser():
     parser = argparse.ArgumentParser(
-        prog="python -m tf1",
+        prog="python -m tf1", allow_abbrev=False,  # a flag of the script is no abbreviation
         description="Runs a script that was written for TensorFlow 1.x, without changes.",
         usage="python -m tf1 [--also=PACKAGES] [--reference_variables] [--num_replicas=N]\n"
               "                     (SCRIPT | -m MODULE) [ARGUMENTS …]\n"

@@ -55,6 +55,7 @@ SCRIPT = """
     import tensorflow as tf
     import fork.model
     tf.flags.DEFINE_string("mode", None, "What to do.")
+    tf.flags.DEFINE_integer("n", 1, "Begins like options of tf1.")
 
     def main(_):
         if tf.flags.FLAGS.mode == "error":
@@ -99,10 +100,11 @@ def run_fork(fork, scripts):
     ("--also=other,library",), "tf1",
     marks=pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow"))])
 def test_a_script_runs_as_if_started_directly_with_tf1_in_its_own_files(fork, options, library):
-    done = start(fork, *options, "task.py", "--mode=run")
+    done = start(fork, *options, "task.py", "--mode=run", "--n=2")
     assert done.returncode == 0, done.stderr
     assert last_lines(done.stdout, 1) == [str(
-        ["tf1", "tf1", "tf1", "crf_decode", "Tensor", library, "__main__", "task.py", ["--mode=run"],
+        ["tf1", "tf1", "tf1", "crf_decode", "Tensor", library, "__main__", "task.py",
+         ["--mode=run", "--n=2"],
          str(fork[0])])]
 
 
