@@ -68,6 +68,11 @@ def test_the_log_describes_scores_and_drawn_examples(workspaces, untrained):
         assert "eval_mae" in (workspaces(ROWS["regression"]).output / name).read_text()
 
 
+def test_an_evaluation_of_a_model_of_own_data_needs_a_file(copy):
+    copy.run("run_classifier.py", output_dir="output", do_eval=True).assert_refused(
+        "The model in --output_dir=output was trained on your own data. Name a file with --dev_file or")
+
+
 def test_a_results_dir_is_enough_for_a_comparison(copy):
     for name in ("one", "two"):
         copy.train(do_train=False, do_eval=False, do_predict=True, test_file="data/dev.csv",

@@ -7,7 +7,7 @@ import os
 import re
 
 from helpers import read_json, write_json
-from outputs import scores
+from outputs import scores, table
 import pytest
 
 from bertlib.tasks.tagging import conll_files, sentence_files
@@ -26,6 +26,8 @@ def test_it_says_what_it_read_and_writes_a_report(trained):
     assert found["labels"] == ["B-ANIMAL", "B-THING", "O"] and found["settings"]["tag_scheme"] == "IOB2"
     report = (trained.output / "eval_report.html").read_text()
     assert "<h1>Tagging: dev.conll</h1>" in report and report.count("<article") == len(sentences)
+    rows = table(trained.output / "eval_predictions.csv")
+    assert all((row["label"] == row["prediction"]) == (row["is_right"] == "true") for row in rows)
     f1 = scores(trained.output, trained.row)["eval_f1"]
     assert f'<td class="number"><data value="{f1!r}">' in report
 
