@@ -223,7 +223,11 @@ def predict(output_dir: str | os.PathLike[str], data: Any, *, text: Any = None, 
     """
     directory = data_files.directory_path(output_dir, "predict(output_dir, data)")
     if data_files.is_series(data):
-        text = "text" if data.name is None else str(data.name)
+        if text is not None:
+            raise TypeError("The argument `text` names columns, but a Series has no columns. Leave `text` "
+                            "out.")
+        name = data.name if isinstance(data.name, str | int) else ""
+        text = str(name) if str(name).strip() == str(name) != "" and "," not in str(name) else "text"
         data = data.to_frame(text)
     names = data_files.column_names(text, "text")
     inputs, index = data_files.to_inputs(data), data_files.index_of(data)

@@ -173,13 +173,16 @@ class Answers:
         """Returns the texts of an input as a list, in the order of `self.fields`.
 
         Args:
-          texts: the first texts of the input, in this order.
-          fields: {name: text}, the other texts by name.
+          texts: the first texts of the input, in this order. None at the end counts as missing.
+          fields: {name: text}, the other texts by name. None counts as missing.
 
         Raises:
           TypeError: there are too many texts, a text was given twice, or a name is unknown.
         """
-        names, fields = self.fields, self.named_fields(fields)
+        texts, names = list(texts), self.fields
+        while texts and texts[-1] is None:
+            texts.pop()
+        fields = self.named_fields({name: text for name, text in fields.items() if text is not None})
         values = {**dict(zip(names, texts)), **fields}
         if len(values) != len(texts) + len(fields) or not set(values) <= set(names):
             raise TypeError(f"the texts of an input are {self.describe_fields()}. Pass each text once, in "

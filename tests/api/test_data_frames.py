@@ -25,8 +25,11 @@ def test_a_table_of_predictions_has_the_index_and_the_names_of_the_data(classifi
                            "probability_yes"]
     assert table[7].equals(frame[7]) and table["input_prediction"].tolist() == ["y", "y"]
     assert api.predict(classifier_dir, frame["text_a"].to_numpy()).index.tolist() == [0, 1]
-    series = pandas.Series([42, "a cat"], name="body")
-    assert list(api.predict(classifier_dir, series))[:2] == ["body", "prediction"]
+    for name, column in (("body", "body"), ("a, b", "text"), (("a", "b"), "text"), (None, "text")):
+        series = pandas.Series([42, "a cat"], name=name)
+        assert list(api.predict(classifier_dir, series))[:2] == [column, "prediction"]
+    with pytest.raises(TypeError, match="a Series has no columns"):
+        api.predict(classifier_dir, series, text="text")
     with pytest.raises(ValueError, match=r"^data, row 1 \(index 30\): the text is empty.*\n"
                                          r"data, row 2 \(index 10\): the text is missing"):
         api.predict(classifier_dir, pandas.Series([" ", None], index=frame.index))

@@ -38,7 +38,7 @@ def test_a_model_takes_as_many_texts_as_it_was_trained_on(tiny_model, tmp_path, 
         found, = predictor.read(str(tmp_path / "new.csv"))
         assert found.values == ("a cat", "a dog")
         with pytest.raises(ValueError, match=r"^text_b is missing\.$"):
-            predictor("a cat")
+            predictor("a cat", None)
         with pytest.raises(ValueError, match="text_a is missing"):
             predictor(text_b="a dog")
         for texts, by_name in ((), {"first": "a cat", "third": "a dog"}), (("a cat",), {"first": "a dog"}), (
@@ -89,6 +89,7 @@ def test_a_long_text_is_cut_or_becomes_windows_as_in_the_training(classifier, ti
     with serving.load(path) as predictor:
         found, *parts = (predictor(" ".join(part))["probabilities"]["no"]
                          for part in (words, *(words[start:start + 18] for start in range(0, 72, 18))))
+        assert predictor("a cat", None) == predictor("a cat", text_b=None) == predictor("a cat")
         with pytest.raises(TypeError, match=r"texts of an input are text_a \(or: body, text\)\."):
             predictor("a cat", "a dog")
     assert classifier(" ".join(words))["probabilities"]["no"] == parts[0] != found

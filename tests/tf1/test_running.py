@@ -125,7 +125,7 @@ def test_a_traceback_has_the_forks_frames_alone(fork):
     done = start(fork, "task.py", "--mode=error")
     assert done.returncode == 1
     assert not re.search(r"_running\.py|_rewriting\.py|__main__\.py|frozen", done.stderr)
-    assert re.search(r'File "task\.py", line 10, in main\n +fork\.model\.fail\(\)', done.stderr)
+    assert re.search(r'File "task\.py", line 11, in main\n +fork\.model\.fail\(\)', done.stderr)
     assert re.search(rf'File "{fork[0]}/fork/model\.py", line 16, in fail\n +raise ValueError', done.stderr)
     assert last_lines(done.stderr, 1) == ["ValueError: as the fork wrote it"]
     assert start(fork, "task.py", "--mode=interrupt").returncode in (130, -signal.SIGINT)
