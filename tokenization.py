@@ -93,6 +93,9 @@ _CHINESE_OR_OTHERS = re.compile(rf"[{_CHINESE}]|[^ \t\n\r{_CHINESE}]+")
 # A cache contains at most `_REMEMBERED_CHUNKS` chunks, of at most `_LONGEST_REMEMBERED` characters each.
 _REMEMBERED_CHUNKS = 1 << 16
 _LONGEST_REMEMBERED = 32
+# If a limited tokenizer gets a longer text without white space, it divides the text at ASCII punctuation.
+_LONGEST_WHOLE = 1000
+_ASCII_SIGN_OR_OTHERS = re.compile(r"[!-/:-@\[-`{-~]|[^!-/:-@\[-`{-~]+")
 
 
 def validate_case_matches_checkpoint(do_lower_case, init_checkpoint):
@@ -384,8 +387,8 @@ class _Tokenizer:
             self.protected = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
 
     def limited(self, limit):
-        """Returns a tokenizer whose `tokenize` returns only the first `limit` tokens of a text. Later chunks
-        of a long text are not tokenized."""
+        """Returns a tokenizer whose `tokenize` returns only the first `limit` tokens of a text. The rest of a
+        long text is not tokenized."""
         tokenizer = copy.copy(self)
         tokenizer._limit = limit
         return tokenizer
@@ -495,8 +498,17 @@ class FullTokenizer(_Tokenizer):
         return list(itertools.islice(self._generate(convert_to_unicode(text)), self._limit))
 
     def _split(self, text):
-        for word in self.basic_tokenizer.tokenize(text):
-            yield from self.wordpiece_tokenizer.tokenize(word)
+        for part in self._parts(text):
+            for word in self.basic_tokenizer.tokenize(part):
+                yield from self.wordpiece_tokenizer.tokenize(word)
+
+    def _parts(self, text):
+        """Divides a text at ASCII punctuation, if a limit then saves the work for the rest of the text. The
+        text stays whole if this could change the tokens: the lower case of a Greek sigma depends on the
+        characters around it, and a replaced tokenizer may have other rules."""
+        if not self._limit or len(text) <= _LONGEST_WHOLE or "Σ" in text or self._state() is None:
+            return [text]
+        return map(re.Match.group, _ASCII_SIGN_OR_OTHERS.finditer(text))
 
     def _spans(self, text):
         if self._state() is None:
