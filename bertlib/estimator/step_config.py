@@ -259,7 +259,8 @@ def choose(step_config, usable_bytes, memory_need, modes=RECOMPUTE, counts=None)
     Args:
       step_config: a `StepConfig`. Its `recompute` and its `gradient_accumulation_steps` are ignored.
       usable_bytes: the memory that the step may use.
-      memory_need: function that takes a `StepConfig` and returns its `memory_planner.MemoryNeed`.
+      memory_need: function that takes a `StepConfig` and returns its `memory_planner.MemoryNeed`. It is
+        called several times with the same argument, so it should keep its results.
       modes: the values of `recompute` to choose from, the fastest first.
       counts: numbers of micro-batches to choose from, in ascending order. None to choose from all divisors of
         the number of examples on a replica.
@@ -272,7 +273,6 @@ def choose(step_config, usable_bytes, memory_need, modes=RECOMPUTE, counts=None)
         memory, and says how much it needs.
     """
     counts = counts or divisors(step_config.train_batch_size // step_config.num_replicas)
-    memory_need = functools.cache(memory_need)
     fitting_steps, too_large = [], []
     for mode in modes:
         if any(step.gradient_accumulation_steps == counts[0] for step in fitting_steps):
