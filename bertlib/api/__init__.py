@@ -226,8 +226,8 @@ def predict(output_dir: str | os.PathLike[str], data: Any, *, text: Any = None, 
         if text is not None:
             raise TypeError("The argument `text` names columns, but a Series has no columns. Leave `text` "
                             "out.")
-        name = data.name if isinstance(data.name, str | int) else ""
-        text = str(name) if str(name).strip() == str(name) != "" and "," not in str(name) else "text"
+        name = str(data.name) if isinstance(data.name, str | int) else ""
+        text = name if data_files.is_column_name(name) else "text"
         data = data.to_frame(text)
     names = data_files.column_names(text, "text")
     inputs, index = data_files.to_inputs(data), data_files.index_of(data)

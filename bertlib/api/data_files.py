@@ -119,6 +119,11 @@ def expand_path(path):
     return os.path.expanduser(os.fspath(path))
 
 
+def is_column_name(text):
+    """Returns whether a text can be passed to a command as the name of a column."""
+    return bool(text) and "," not in text and text == text.strip()
+
+
 def column_names(value, name):
     """Returns the names of the columns in an argument, as a tuple of str. Returns None if the argument is
     None.
@@ -139,7 +144,7 @@ def column_names(value, name):
         raise TypeError(f"{name}={value!r:.{_MAX_SHOWN}} must be the name of a column, or a list of names.")
     names = tuple(map(str, values))
     for column in names:
-        if not column or "," in column or column != column.strip():
+        if not is_column_name(column):
             problem = "contains a comma" if "," in column else "is empty, or begins or ends with a space"
             raise ValueError(f"{name}: the name {column!r} {problem}, so it cannot be passed to the command. "
                              "Rename the column in the data.")

@@ -33,8 +33,8 @@ MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1
 # {name in other programs: flag}.
 _NAMES_ELSEWHERE = {
-    "lr": "learning_rate", "batch_size": "train_batch_size", "epoch": "num_train_epochs",
-    "epochs": "num_train_epochs", "per_device_train_batch_size": "train_batch_size",
+    "lr": "learning_rate", "epoch": "num_train_epochs", "epochs": "num_train_epochs",
+    "per_device_train_batch_size": "train_batch_size",
     "per_device_eval_batch_size": "eval_batch_size", "model": "init_checkpoint",
     "model_name_or_path": "init_checkpoint", "max_length": "max_seq_length",
     "warmup_ratio": "warmup_proportion", "fp16": "precision", "bf16": "precision",
