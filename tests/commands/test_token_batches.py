@@ -10,14 +10,11 @@ from hypothesis import strategies as some
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
-import tiny
 
 from bertlib.data import input_pipeline
 from bertlib.data.batches import Batch
 from bertlib.data.example_encoding import TRIMMED_FIELDS
 from bertlib.graph import randomness
-import modeling
-import run_classifier
 
 # --- Where to cut ----------------------------------------------------------------------------------------
 
@@ -132,32 +129,3 @@ def test_dropout_of_parts_of_different_sizes_has_no_number_in_common(graph):
                  for index, (size, length) in enumerate([(3, 40), (9, 24), (4, 8)])]
     assert len(set(np.concatenate([values.ravel() for values in drawn]))) > (
         0.999 * sum(values.size for values in drawn))
-
-
-# --- The gradient ----------------------------------------------------------------------------------------
-
-
-def gradients(**options):
-    """Returns the gradients of the loss of a step. The loss is the mean over the micro-batches."""
-    config = modeling.BertConfig.from_dict({**tiny.CONFIG, "hidden_dropout_prob": 0.0,
-                                            "attention_probs_dropout_prob": 0.0,
-                                            "num_hidden_layers": 1, "initializer_range": 0.5})
-    with tf.Graph().as_default():
-        tf.set_random_seed(1)
-        tf.train.create_global_step()
-        iterator = tf.data.make_initializable_iterator(make_dataset(**options))
-        features = iterator.get_next()
-        loss, *_ = run_classifier.create_model(config, False,
-                                               *(features[name] for name in ("input_ids", "input_mask",
-                                                                             "segment_ids")),
-                                               features["label_ids"] % 2, 2, False)
-        loss *= features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)
-        wanted = [tf.convert_to_tensor(gradient) for gradient in tf.gradients(loss, tf.trainable_variables())]
-        parts = run_batches(wanted, iterator, options["micro_batches"])
-    return np.mean([np.concatenate([array.ravel() for array in part]) for part in parts], axis=0)
-
-
-def test_the_mean_gradient_of_the_micro_batches_is_that_of_the_batch():
-    whole = gradients(micro_batches=1, is_unequal=False)
-    assert np.abs(whole).max() > 0.1
-    np.testing.assert_allclose(gradients(micro_batches=PARTS), whole, atol=1e-6)

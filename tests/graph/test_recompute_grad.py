@@ -204,8 +204,9 @@ def test_random_numbers_with_a_state_are_refused(graph):
 
 @pytest.mark.slow(reason="measures what two processes really allocate, at sizes beside which TensorFlow's "
                   "own memory is small")
-def test_memory_of_a_real_step():
-    done = run_fresh("benchmarks/recompute.py", "--memory", "--modes=none,layers", "--num_hidden_layers=12",
+@pytest.mark.parametrize("modes", ["none,layers", "none+xla,layers+xla"])
+def test_memory_of_a_real_step(modes):
+    done = run_fresh("benchmarks/recompute.py", "--memory", f"--modes={modes}", "--num_hidden_layers=12",
                      "--hidden_size=128", "--num_attention_heads=4", "--intermediate_size=512",
                      "--vocab_size=100", "--length=128", "--batch=16", cwd=".")
     assert not done.code, done.err
