@@ -41,8 +41,7 @@ from bertlib.runs import checks, entries, model_config, registry
 from bertlib.runs.input_paths import refuse_directory
 from bertlib.system import files, gpu_cards, terminal
 from bertlib.tasks import head, shared_flags, starting_weights, training_plan
-from bertlib.tasks.choice import choice_target
-from bertlib.tasks.classification import classification_target
+from bertlib.tasks.classification import choice_target, classification_target
 from bertlib.tasks.squad import squad_target
 from bertlib.tasks.tagging import tagging_target
 import modeling

@@ -13,10 +13,10 @@ This command trains and evaluates the installed model on the sample data. The ne
 from bertlib.commands import common_flags, devices
 
 from bertlib.tasks import driver
-from bertlib.tasks.choice import choice_flags
-from bertlib.tasks.choice.choice_task import MultipleChoice
+from bertlib.tasks.classification import classification_flags
+from bertlib.tasks.classification.choice_task import MultipleChoice
 
-ENTRIES = choice_flags.RUN_SWAG
+ENTRIES = classification_flags.RUN_SWAG
 
 
 def main(_):

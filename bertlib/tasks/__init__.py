@@ -21,7 +21,7 @@ def _here(places):
 
 registry.TARGETS.update(_here({
     "questions": "squad.squad_target:Spans",
-    "multiple_choice": "choice.choice_target:Endings",
+    "multiple_choice": "classification.choice_target:Endings",
     "tagging": "tagging.tagging_target:Tags",
     "multilabel": "classification.classification_target:MultiLabel",
     "regression": "classification.classification_target:Score",
@@ -33,7 +33,7 @@ registry.ANSWERS.update(_here({
     "multilabel": "classification.classification_answers:ChosenLabels",
     "tagging": "tagging.tagging_target:TaggedText",
     "questions": "squad.squad_target:SquadQuestions",
-    "multiple_choice": "choice.choice_target:ChosenEnding",
+    "multiple_choice": "classification.choice_target:ChosenEnding",
     "masked_words": "pretraining.pretraining_target:MaskedWords",
     "vectors": "classification.classification_answers:TextVector"}))
 registry.COMMANDS.update(_here({
@@ -42,4 +42,4 @@ registry.COMMANDS.update(_here({
     "run_ner": "tagging.tagging_flags:RUN_NER",
     "run_pretraining": "pretraining.pretraining_flags:RUN_PRETRAINING",
     "run_squad": "squad.squad_flags:RUN_SQUAD",
-    "run_swag": "choice.choice_flags:RUN_SWAG"}))
+    "run_swag": "classification.classification_flags:RUN_SWAG"}))

@@ -13,8 +13,7 @@ from bertlib.checkpoints import checkpoint_formats
 from bertlib.runs import registry
 from bertlib.runs.settings import Settings
 from bertlib.tasks import head_labels
-from bertlib.tasks.choice import choice_target
-from bertlib.tasks.classification import classification_target
+from bertlib.tasks.classification import choice_target, classification_target
 from bertlib.tasks.tagging import tagging_target
 
 LABELS, TAGS = tiny.LABELS["mnli"], ["B-X", "I-X", "O"]

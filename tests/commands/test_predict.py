@@ -14,9 +14,6 @@ import pytest
 import scripts as runs
 import tiny
 
-from bertlib.tasks.choice import choice_head
-import modeling
-
 
 @pytest.fixture
 def predict(classifier_dir, run_script, tmp_path):
@@ -114,8 +111,8 @@ def test_a_line_with_another_field_is_a_bad_line_of_a_table(predict, tmp_path):
 
 
 def test_a_table_has_the_probabilities_of_all_endings(predict, tiny_model, tmp_path):
-    directory = model_directories.write(tmp_path / "model", tiny_model, "multiple_choice",
-                                        choice_head.Choice().shapes(modeling.BertConfig.from_dict(tiny.CONFIG)),
+    weights = {"cls/multiple_choice/output_weights": (1, tiny.CONFIG["hidden_size"])}
+    directory = model_directories.write(tmp_path / "model", tiny_model, "multiple_choice", weights,
                                         num_choices=3)
     done, _ = predict("a cat ||| the ||| dog ||| man\na cat ||| the ||| dog ||| man ||| bird\n",
                       model_dir=directory, output_file="answers.csv")

@@ -8,7 +8,7 @@ import tiny
 
 from bertlib.data import input_pipeline, tfrecord_files
 from bertlib.estimator.estimator import ModeKeys
-from bertlib.tasks.choice import choice_data, choice_head, choice_target
+from bertlib.tasks.classification import choice_target, classification_head
 import modeling
 import tokenization
 
@@ -20,7 +20,7 @@ def read(path, *lines, needs_labels=True, skip=False, **flags):
     write_lines(path, lines)
     values = {"text_column": None, "label_column": None, "header": "auto", "delimiter": "auto",
               "encoding": "utf-8", **flags}
-    reader = choice_data.QuestionReader(values.get, lambda flag: False, skip)
+    reader = choice_target.QuestionReader(values.get, lambda flag: False, skip)
     return reader.read(str(path), needs_labels)
 
 
@@ -62,7 +62,7 @@ def test_each_ending_is_a_sequence(tiny_model, tmp_path):
     tokenizer = tokenization.FullTokenizer(str(tiny_model.vocab))
     path = str(tmp_path / "a.tf_record")
     file = read(tmp_path / "a.csv", HEADER, GOOD[:-1] + "2")
-    lengths = choice_data.write_features(file, 16, tokenizer, path)
+    lengths = choice_target.write_features(file, 16, tokenizer, path)
     record, = tfrecord_files.read_records(path)
     values = {name: feature.int64_list.value
               for name, feature in tfrecord_files.parse_features(record).items()}
@@ -102,7 +102,7 @@ def test_the_loss_is_the_cross_entropy_over_the_endings(graph):
     features = {"input_ids": tf.zeros([2, 3, 5], tf.int32), "label_ids": tf.constant([2, 0])}
     pooled = np.random.RandomState(3).standard_normal([6, 4])  # two questions with three endings
     vector = np.random.RandomState(4).standard_normal([1, 4])
-    outputs = choice_head.Choice().build(modeling.BertConfig(9, hidden_size=4), FixedEncoder(pooled),
+    outputs = classification_head.Choice().build(modeling.BertConfig(9, hidden_size=4), FixedEncoder(pooled),
                                          features, ModeKeys.PREDICT, 1)
     with tf.Session() as session:
         tiny.load(session, tf.trainable_variables(), {"cls/multiple_choice/output_weights": vector})

@@ -18,8 +18,7 @@ from bertlib.data import labelled_rows, tables
 from bertlib.runs import registry, trained_model
 from bertlib.serving import prediction_inputs
 from bertlib.tasks import answers, data_splits
-from bertlib.tasks.choice import choice_data
-from bertlib.tasks.classification import classifier_data, row_examples
+from bertlib.tasks.classification import choice_target, classifier_data, row_examples
 from bertlib.tasks.tagging import sentence_files
 import modeling
 import tokenization
@@ -75,7 +74,8 @@ def readers_of_rows(table, path, tokenizer, **more):
     labels = written.LABELS if table.kind == "classification" else None
     if table.kind == "multiple choice":
         def read(**options):
-            reader = choice_data.QuestionReader(settings.get, lambda flag: False, more.get("skip_bad_lines"))
+            reader = choice_target.QuestionReader(settings.get, lambda flag: False,
+                                                  more.get("skip_bad_lines"))
             return _rows(reader.read(path, **options))
         settings["num_choices"] = len(table.texts) - 2
         found = {"training": read, "test data": lambda: read(needs_labels=False)}

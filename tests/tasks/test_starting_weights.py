@@ -10,8 +10,7 @@ import tiny
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.runs.settings import Settings
 from bertlib.tasks import starting_weights
-from bertlib.tasks.choice import choice_target
-from bertlib.tasks.classification import classification_target
+from bertlib.tasks.classification import choice_target, classification_target
 from bertlib.tasks.pretraining import pretraining_target
 from bertlib.tasks.squad import squad_target
 from bertlib.tasks.tagging import tagging_target

@@ -6,8 +6,7 @@ import re
 import pytest
 
 from bertlib.tasks import driver, task
-from bertlib.tasks.choice import choice_task
-from bertlib.tasks.classification import classification_task, hub_classification
+from bertlib.tasks.classification import choice_task, classification_task, hub_classification
 from bertlib.tasks.pretraining import pretraining_task
 from bertlib.tasks.squad import squad_task
 from bertlib.tasks.tagging import tagging_task

@@ -1,4 +1,5 @@
-"""Reads questions with several endings, such as SWAG, and converts them to features.
+"""What a model for multiple choice predicts: a score for each ending of a question, as in SWAG. And how it
+answers. Also reads questions, and converts them to features.
 
 A row contains a sentence (sent1), the start of the next sentence (sent2), several possible endings of the
 next sentence (ending0, ending1, …), and the number of the right ending (label). The model reads one sequence
@@ -9,9 +10,14 @@ for each ending: sent1 as the first text, and sent2 together with the ending as 
 import functools
 import re
 
+import numpy as np
+
 from bertlib.data import example_encoding, features_cache, header_rows, labelled_rows, tfrecord_files
+from bertlib.data.prediction_tables import Scored
+from bertlib.runs import entries
 from bertlib.system import files, fingerprints, workers
-from bertlib.tasks import text_windows
+from bertlib.tasks import answers, text_windows
+from bertlib.tasks.target import Target
 
 # Smallest and largest number of endings of a question, and the number of endings in SWAG.
 MIN_CHOICES, MAX_CHOICES, SWAG_CHOICES = 2, 26, 4
@@ -183,3 +189,74 @@ def write_features(file, max_seq_length, tokenizer, path, num_workers=1, cache=N
 
     questions = fingerprints.hash_texts((*row.texts, row.label) for row in file.rows)
     return features_cache.write(path, cache, [max_seq_length, num_choices, tokenizer, questions], [], convert)
+
+
+# --- Predictions -----------------------------------------------------------------------------------------
+
+
+class Endings(Target):
+    """The target of models that choose one of several endings."""
+
+    name, title = "multiple_choice", "multiple choice"
+    variables = ("cls/multiple_choice/output_weights",)
+    architecture = "BertForMultipleChoice"
+    fractions = "eval_accuracy"
+    commands, known_metrics = ("run_swag",), ("eval_accuracy", "eval_loss")
+    more_settings = (entries.Integer("num_choices", 4, "", least=MIN_CHOICES,
+                                     most=MAX_CHOICES),)
+
+    def __init__(self, num_choices=1):
+        """Creates a target. `num_choices` is the number of endings of an example."""
+        self.num_choices = num_choices
+
+    def create_head(self):
+        from bertlib.tasks.classification import classification_head
+        return classification_head.Choice(self.num_choices)
+
+    def feature_fields(self, seq_length, is_training=True):
+        return feature_fields(seq_length, self.num_choices)
+
+    def score_table(self, table):
+        # A label is only the position of the right ending in the list of endings. So metrics that are
+        # computed for each label, such as F1, have no meaning.
+        is_right = np.array([str(row["label"]) == str(row["prediction"]) for row in table.rows])
+        return Scored({"eval_accuracy": lambda rows: 100 * float(is_right[rows].mean())}, is_right.tolist(),
+                      len(is_right), "rows")
+
+
+class ChosenEnding(answers.Answers):
+    """Answers with {"label", "ending", "probabilities": {label: probability}}. The label is the number of the
+    chosen ending, as a str. The label of the first ending is "0"."""
+
+    refuses_more = True
+    required = len(column_names(MIN_CHOICES))
+
+    def __init__(self, model):
+        super().__init__(model)
+        self.fields = column_names(model.setting("num_choices"))
+
+    def preprocess(self, *texts):
+        sent1, sent2, *endings = map(answers.require_text, self.fields, texts)
+        sequences, longest = make_sequences(sent1, sent2, endings, self.model.max_seq_length,
+                                                        self.limited_tokenizer)
+        self.count_truncated(longest)
+        return sequences, endings
+
+    def postprocess(self, outputs, details):
+        endings = details
+        numbers = probabilities([output["scores"] for output in outputs])
+        best = int(numbers.argmax())
+        labels = label_names(len(endings))
+        return {"label": labels[best], "ending": endings[best],
+                "probabilities": dict(zip(labels, map(answers.finite_number, numbers)))}
+
+    def probability_labels(self):
+        return labels_of_columns(self.fields)
+
+    find_unread = staticmethod(unread_ending)
+
+
+def probabilities(scores):
+    """Returns the softmax of scores [..., C], a float32 array of the same shape."""
+    exponentials = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)

@@ -10,7 +10,7 @@ from bertlib.runs import recorded_flags
 from bertlib.runs.input_paths import require_file
 from bertlib.system import terminal
 from bertlib.tasks import data_splits, task, text_windows
-from bertlib.tasks.choice import choice_data, choice_target
+from bertlib.tasks.classification import choice_target
 
 # {split: possible names of its file in --data_dir, without the file extension}.
 _FILES = {"train": ("train",), "dev": ("val", "dev"), "test": ("test",)}
@@ -23,7 +23,7 @@ class MultipleChoice(task.Task):
     `labelled_rows.Row`.
 
     Attributes:
-      files: {split: its `labelled_rows.ExampleFile`}, after `read`; see `choice_data.QuestionReader`.
+      files: {split: its `labelled_rows.ExampleFile`}, after `read`; see `choice_target.QuestionReader`.
       lengths: {split: the numbers of tokens of its questions}, after `write_features`.
     """
 
@@ -50,7 +50,7 @@ class MultipleChoice(task.Task):
         for split in data_splits.needed(settings):
             # Each question of the test file needs a prediction. So a bad line in the test file is always an
             # error, even with --skip_bad_lines. None: the error does not advise this flag.
-            reader = choice_data.QuestionReader(settings.get, recorded_flags.columns_by_name(settings),
+            reader = choice_target.QuestionReader(settings.get, recorded_flags.columns_by_name(settings),
                                                 None if split == "test" else settings.skip_bad_lines)
             file = reader.read(require_file(settings, f"{split}_file"), needs_labels=split != "test")
             self.skipped += reader.skipped
@@ -59,17 +59,17 @@ class MultipleChoice(task.Task):
             file = self.files[split] = file._replace(rows=rows)
             self.data[split] = rows
             logging.info("%s: %s with %d endings%s.", file.path,
-                         terminal.counted(len(file.rows), "question"), choice_data.count_endings(file),
+                         terminal.counted(len(file.rows), "question"), choice_target.count_endings(file),
                          "" if file.is_labelled else ", without labels")
-        self.target = choice_target.Endings(choice_data.count_endings(next(iter(self.files.values()))))
+        self.target = choice_target.Endings(choice_target.count_endings(next(iter(self.files.values()))))
         self.warn_of_unknown_tokens(lambda row: row.texts)
 
     # --- The model
 
     def feature_fields(self, seq_length, split="train"):
         file = self.files.get(split)
-        return choice_data.feature_fields(
-            seq_length, choice_data.count_endings(file) if file else self.target.num_choices)
+        return choice_target.feature_fields(
+            seq_length, choice_target.count_endings(file) if file else self.target.num_choices)
 
     def record_fields(self):
         return {"task": "swag", "settings": {"num_choices": self.target.num_choices},
@@ -79,7 +79,7 @@ class MultipleChoice(task.Task):
 
     def write_features(self, split, path):
         settings, file = self.settings, self.files[split]
-        lengths = choice_data.write_features(file, settings.max_seq_length, self.tokenizer, path,
+        lengths = choice_target.write_features(file, settings.max_seq_length, self.tokenizer, path,
                                              settings.num_workers, settings.features_cache)
         log = logging.warning if max(lengths) > settings.max_seq_length else logging.info
         log("%s: %s", file.path, text_windows.describe_lengths(
@@ -88,7 +88,7 @@ class MultipleChoice(task.Task):
 
     def predict(self, split, inference):
         """Returns (list with the prediction for each question, scores). For a prediction, see
-        `choice_head.Choice`. The scores are None if the split has no labels."""
+        `classification_head.Choice`. The scores are None if the split has no labels."""
         outputs = list(inference.rows())
         if not self.files[split].is_labelled:
             return outputs, None
@@ -116,16 +116,16 @@ class MultipleChoice(task.Task):
 
 def predicted_rows(file, outputs, lengths):
     """Returns the list of the `PredictedRow`s of a file. The labels, the predictions and the keys of the
-    probabilities are names from `choice_data.label_names`.
+    probabilities are names from `choice_target.label_names`.
 
     `outputs` and `lengths` have one element for each row of `file`, in the order of the rows.
 
     Args:
       file: a `labelled_rows.ExampleFile`.
-      outputs: list of {name: array}, the predictions of `choice_head.Choice`.
-      lengths: list of int, see `choice_data.write_features`.
+      outputs: list of {name: array}, the predictions of `classification_head.Choice`.
+      lengths: list of int, see `choice_target.write_features`.
     """
-    names = choice_data.label_names(choice_data.count_endings(file))
+    names = choice_target.label_names(choice_target.count_endings(file))
     read_fields, rows = file.field_reader(), []
     for row, output, length in zip(file.rows, outputs, lengths, strict=True):
         numbers = map(shortest, choice_target.probabilities(output["scores"]))
