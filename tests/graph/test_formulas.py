@@ -96,59 +96,58 @@ def plain_gelu_norm(inputs, kernel, bias, kernel_2, bias_2, gamma, beta, activat
 
 
 # `kernel`: function whose first argument is the choice of kernels. `plain`: its formula. `shapes`: {argument:
-# shape}. `compiles`: whether there are native and XLA versions of the kernel.
-Case = collections.namedtuple("Case", ["kernel", "plain", "shapes", "compiles"])
+# shape}.
+Case = collections.namedtuple("Case", ["kernel", "plain", "shapes"])
 
 
 def gelu_cases(suffix, activation, approximate):
     return {
         f"gelu{suffix}": Case(lambda kernels, x: kernels.gelu(x, approximate=approximate), activation,
-                              {"x": [8, 6]}, True),
+                              {"x": [8, 6]}),
         f"gelu_linear{suffix}": Case(
             lambda kernels, inputs, bias, kernel: kernels.gelu_linear(inputs, bias, kernel, approximate),
             lambda inputs, bias, kernel: activation(inputs + bias) @ kernel,
-            {"inputs": [8, 6], "bias": [6], "kernel": [6, 4]}, True)}
+            {"inputs": [8, 6], "bias": [6], "kernel": [6, 4]})}
 
 
 CASES = {
     "linear": Case(lambda kernels, inputs, kernel: kernels.linear(inputs, [kernel]),
-                   lambda inputs, kernel: inputs @ kernel, {"inputs": [8, 6], "kernel": [6, 4]}, False),
+                   lambda inputs, kernel: inputs @ kernel, {"inputs": [8, 6], "kernel": [6, 4]}),
     "linear-bias": Case(lambda kernels, inputs, kernel, bias: kernels.linear(inputs, [kernel], [bias]),
                         lambda inputs, kernel, bias: inputs @ kernel + bias,
-                        {"inputs": [8, 6], "kernel": [6, 4], "bias": [4]}, False),
+                        {"inputs": [8, 6], "kernel": [6, 4], "bias": [4]}),
     "linear-two": Case(
         lambda kernels, inputs, kernel, kernel_2, bias,
         bias_2: kernels.linear(inputs, [kernel, kernel_2], [bias, bias_2]),
         lambda inputs, kernel, kernel_2, bias,
         bias_2: tf.concat([inputs @ kernel + bias, inputs @ kernel_2 + bias_2], 1),
-        {"inputs": [8, 6], "kernel": [6, 4], "kernel_2": [6, 3], "bias": [4], "bias_2": [3]}, False),
+        {"inputs": [8, 6], "kernel": [6, 4], "kernel_2": [6, 3], "bias": [4], "bias_2": [3]}),
     **gelu_cases("", plain_gelu, True), **gelu_cases("-erf", plain_gelu_erf, False),
     "layer_norm": Case(lambda kernels, inputs, gamma, beta: kernels.layer_norm(inputs, gamma, beta),
-                       plain_norm, {"inputs": [2, 4, 6], **NORM_SHAPES}, True),
-    "residual_norm": Case(residual_norm, plain_residual_norm, RESIDUAL_SHAPES, True),
-    "residual_norm-mask": Case(residual_norm, plain_residual_norm, {**RESIDUAL_SHAPES, "mask": [8, 6]}, True),
-    "attention": Case(attention, plain_attention, ATTENTION_SHAPES, True),
-    "attention-bias": Case(attention, plain_attention, {**ATTENTION_SHAPES, "score_bias": [2, 1, 1, 6]},
-                           True),
-    "attention-mask": Case(attention, plain_attention, {**ATTENTION_SHAPES, "mask": [2, 3, 5, 6]}, True),
+                       plain_norm, {"inputs": [2, 4, 6], **NORM_SHAPES}),
+    "residual_norm": Case(residual_norm, plain_residual_norm, RESIDUAL_SHAPES),
+    "residual_norm-mask": Case(residual_norm, plain_residual_norm, {**RESIDUAL_SHAPES, "mask": [8, 6]}),
+    "attention": Case(attention, plain_attention, ATTENTION_SHAPES),
+    "attention-bias": Case(attention, plain_attention, {**ATTENTION_SHAPES, "score_bias": [2, 1, 1, 6]}),
+    "attention-mask": Case(attention, plain_attention, {**ATTENTION_SHAPES, "mask": [2, 3, 5, 6]}),
     "attention-bias-mask": Case(attention, plain_attention, {
-        **ATTENTION_SHAPES, "score_bias": [2, 1, 1, 6], "mask": [2, 3, 5, 6]}, True),
+        **ATTENTION_SHAPES, "score_bias": [2, 1, 1, 6], "mask": [2, 3, 5, 6]}),
 }
 # Several kernels in a row. In inference, they become other ops.
 GELU_NORM_SHAPES = {"inputs": [8, 6], "kernel": [6, 4], "bias": [4], "kernel_2": [4, 6], "bias_2": [6],
                     **NORM_SHAPES}
 CHAINS = {
     "linear_norm": Case(linear_norm, plain_linear_norm,
-                        {**RESIDUAL_SHAPES, "inputs": [8, 4], "kernel": [4, 6]}, True),
-    "gelu_norm": Case(gelu_norm, plain_gelu_norm, GELU_NORM_SHAPES, True),
+                        {**RESIDUAL_SHAPES, "inputs": [8, 4], "kernel": [4, 6]}),
+    "gelu_norm": Case(gelu_norm, plain_gelu_norm, GELU_NORM_SHAPES),
     "gelu_norm-erf": Case(functools.partial(gelu_norm, approximate=False),
-                          functools.partial(plain_gelu_norm, activation=plain_gelu_erf), GELU_NORM_SHAPES,
-                          True),
+                          functools.partial(plain_gelu_norm, activation=plain_gelu_erf), GELU_NORM_SHAPES),
 }
 # The cases that inference uses.
 IN_INFERENCE = ["linear-bias", "linear-two", "gelu", "gelu-erf", "layer_norm", "attention", "attention-bias",
                 *CHAINS]
-COMPILABLE = [name for name, case in CASES.items() if case.compiles]
+# The cases with native and XLA versions of the kernel.
+COMPILABLE = [name for name in CASES if not name.startswith("linear")]
 
 
 def choose(is_training, dtype):
@@ -321,34 +320,22 @@ def test_in_inference_outputs_are_those_of_the_formula_too(dtype, tolerance, mod
     assert_close(found, expected, tolerance)
 
 
-def inference_ops(dtype):
-    """Returns the types of the ops of a feed-forward sublayer in inference, with kernels for this machine."""
-    kernel, bias = tf.ones([6, 6]), tf.ones([6])
-    gelu_norm(kernel_choice.choose_kernels(False, dtype, COMPILED), tf.ones([8, 6], dtype), kernel, bias,
-              kernel, bias, bias, bias)
-    return [op.type for op in tf.get_default_graph().get_operations()]
-
-
 @NEEDS_ONE_DNN
 def test_in_inference_a_product_and_what_follows_are_one_op_that_keeps_the_weights_in_order(graph):
-    assert inference_ops(tf.bfloat16).count("_MklNativeFusedMatMul") == 2
-    for op in graph.get_operations():
-        if op.type == "_MklNativeFusedMatMul":
-            assert op.get_attr("is_filter_const")
-
-
-def training_ops(dtype, width=512):
-    """Returns the types of the ops of a linear layer and its gradients, with kernels for this machine."""
-    inputs, kernel, bias = tf.ones([8, width], dtype), tf.ones([width, 512]), tf.ones([512])
-    kernels = kernel_choice.choose_kernels(True, dtype, COMPILED)
-    tf.gradients(kernels.linear(inputs, [kernel], [bias]), [inputs, kernel, bias])
-    return [op.type for op in tf.get_default_graph().get_operations()]
+    kernel, bias = tf.ones([6, 6]), tf.ones([6])
+    gelu_norm(kernel_choice.choose_kernels(False, tf.bfloat16, COMPILED), tf.ones([8, 6], tf.bfloat16),
+              kernel, bias, kernel, bias, bias, bias)
+    fused = [op for op in graph.get_operations() if op.type == "_MklNativeFusedMatMul"]
+    assert [op.get_attr("is_filter_const") for op in fused] == [True, True]
 
 
 @NEEDS_ONE_DNN
 @pytest.mark.parametrize("width, convolutions, products", [(512, 1, 2), (504, 0, 4)])
 def test_in_training_many_channels_are_multiplied_by_convolutions(width, convolutions, products, graph):
-    found = training_ops(tf.bfloat16, width)
+    inputs, kernel, bias = tf.ones([8, width], tf.bfloat16), tf.ones([width, 512]), tf.ones([512])
+    kernels = kernel_choice.choose_kernels(True, tf.bfloat16, COMPILED)
+    tf.gradients(kernels.linear(inputs, [kernel], [bias]), [inputs, kernel, bias])
+    found = [op.type for op in graph.get_operations()]
     names = ["_MklNativeConv2DWithBias", "_MklNativeConv2DBackpropInput", "MatMul"]
     # The gradients of the kernel and of the bias are products.
     assert [found.count(name) for name in names] == [convolutions, convolutions, products]
@@ -369,13 +356,11 @@ def test_the_gradient_of_a_bias_is_summed_in_32_bits(name, dtype, graph):
 def test_gelu_of_large_values_in_fp16_has_a_finite_gradient(name):
     # From 41 on, powers of x in the formula exceed the range of float16.
     x = np.float32([[-1000, -41, 41, 1000]])
-    arrays = {"x": x}
-    if name == "gelu_linear":
-        arrays = {"inputs": x, "bias": np.zeros(4, np.float32), "kernel": np.eye(4, dtype=np.float32)}
+    arrays = {"gelu": {"x": x}, "gelu_linear": {"inputs": x, "bias": np.zeros(4, np.float32),
+                                                "kernel": np.eye(4, dtype=np.float32)}}[name]
     found = differentiate(trained(CASES[name].kernel), arrays, tf.float16)
     assert_array_equal(found["output"], [[0, 0, 41, 1000]])
-    assert_array_equal(found.get("x", found.get("inputs")),
-                       [0, 0, 1, 1] * gradient_for([1, 4]).astype(np.float16))
+    assert_array_equal(found[next(iter(arrays))], [0, 0, 1, 1] * gradient_for([1, 4]).astype(np.float16))
 
 
 # --- Native kernels --------------------------------------------------------------------------------------
@@ -515,12 +500,10 @@ def test_adam_in_one_pass_takes_the_same_steps_and_overwrites_nothing_that_is_he
 # --- Dropout masks ------------------------------------------------------------------------------------------
 
 
-def draw(shape, probability=0.9, part=None, step=0, mode=None):
+def draw(shape, probability=0.9, step=0, mode=None):
     """Returns a mask that is drawn once, in a new graph and session."""
     with tf.Graph().as_default(), tf.Session() as session, made_by(mode):
         global_step = tf.train.get_or_create_global_step()
-        if part is not None:
-            randomness.set_micro_batch(tf.constant(part))
         mask = randomness.bernoulli(shape, probability, "bert/embeddings/dropout#0",
                                     choose(True, tf.float32).mask_op)
         global_step.load(step, session)
@@ -534,33 +517,15 @@ def test_booleans_are_what_they_were_when_this_was_written(mode):
     assert "".join("01"[int(mask)] for mask in found) == "0110010101000010101001000111100010010000"
 
 
-@pytest.mark.parametrize("probability", [0.0, 0.1, 0.9, 1.0])
-@pytest.mark.parametrize("unequal", [False, True])
-def test_native_booleans_are_those_of_tensorflow(probability, unequal, session):
-    step = tf.train.get_or_create_global_step()
-    shape, part = tf.placeholder(tf.int32, [None]), tf.placeholder(tf.int32, [])
-    randomness.set_micro_batch(part)
-    if unequal:
-        randomness.mark_unequal_micro_batches()
-    with made_by("native"):
-        kernels = choose(True, tf.float32)
-        draws = [randomness.bernoulli(shape, probability, "dropout#0", op) for op in (kernels.mask_op, None)]
-        assert makers([draw.op for draw in draws]) == {"native"}
-    for now in (0, 3, 2**40 + 1):
-        step.load(now, session)
-        for sizes in ([1], [7], [8], [9], [255], [256], [257], [4099], [3, 0, 5], [7, 11, 13], [],
-                      [100003]):
-            for number in (0, 1, 5):
-                found, expected = session.run(draws, {shape: sizes, part: number})
-                assert found.shape == tuple(sizes)
-                assert_array_equal(found, expected)
-
-
-@pytest.mark.parametrize("low, high",
-                         [(2**64 - 3, 5), (2**64 - 3, 2**64 - 1), (2**32 - 3, 0), (2**63 - 3, 2**32 - 1)])
-def test_native_booleans_are_those_of_tensorflow_where_the_counter_carries(low, high, native, graph):
+@pytest.mark.parametrize("threshold", [-2**15, -77, 2**15 - 1])
+@pytest.mark.parametrize("low, high", [  # the two halves of the counter, which carry in most cases
+    (0, 0), (5, 2**40), (2**64 - 3, 5), (2**64 - 3, 2**64 - 1), (2**32 - 3, 0), (2**63 - 3, 2**32 - 1)])
+def test_native_booleans_are_those_of_tensorflow(low, high, threshold, native, graph):
     stream = {"key": np.uint64([2**63 + 11]), "counter": np.uint64([low, high])}
-    words = tf.raw_ops.StatelessRandomUniformFullIntV2(shape=[400], **stream, alg=1, dtype=tf.uint32)
-    found = native.bert_dropout_mask(shape=[800], **stream, threshold=-77)
-    words, found = evaluate([words, found])
-    assert_array_equal(found, words.view(np.int16) >= -77)
+    words = tf.raw_ops.StatelessRandomUniformFullIntV2(shape=[50_002], **stream, alg=1, dtype=tf.uint32)
+    shapes = [[1], [7], [8], [9], [255], [256], [257], [4099], [3, 0, 5], [7, 11, 13], [], [100_003]]
+    words, found = evaluate([words, [native.bert_dropout_mask(shape=shape, **stream, threshold=threshold)
+                                     for shape in shapes]])
+    expected = words.view(np.int16) >= threshold
+    for shape, mask in zip(shapes, found):
+        assert_array_equal(mask, expected[:math.prod(shape)].reshape(shape))

