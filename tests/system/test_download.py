@@ -184,11 +184,10 @@ def test_a_link_in_a_zip_becomes_a_plain_file(tmp_path):
     (zip_of({"a.json": b"a", "b.txt": b"b", **{f"{n}": b"" for n in range(10_000)}}), "in 10,002 files"),
     (zip_of({"x/a.json": b"a", "y/b.txt": b"b"}), "no folder in this zip contains all of a.json, b.txt. The "
                                                   "zip contains x"),
-    (zip_of({"a.json": b"a", "b.txt": b""}), "no folder in this zip contains all of"),
     (zip_of(MODEL)[20:], "is damaged, or is not a zip"),
     (damaged(stored()), "Bad CRC-32 for file 'b.txt'"),
     (b"no zip", "is damaged, or is not a zip: File is not a zip file"),
-], ids=["folder", "bomb", "many", "lacks", "empty", "beheaded", "checksum", "other"])
+], ids=["folder", "bomb", "many", "lacks", "beheaded", "checksum", "other"])
 def test_zips_that_are_damaged_leave_nothing(tmp_path, data, says):
     with pytest.raises(http_download.DamagedError, match=says):
         unpack(tmp_path, data)

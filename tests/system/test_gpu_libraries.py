@@ -3,16 +3,14 @@
 import logging
 import os
 
-from bertlib.commands import devices, launch
+from bertlib.commands import devices
 
 from absl import flags
 import pytest
 import tensorflow.compat.v1 as tf
-import tiny
 
 from bertlib.system import gpu_libraries, replica_launcher
 from bertlib.tasks import shared_flags
-from tf1._replicas import launching
 
 CUDA_12 = ["libcudart.so.12", "libcublas.so.12", "libcublasLt.so.12", "libcufft.so.11", "libcusolver.so.11",
            "libcusparse.so.12", "libcudnn.so.9"]
@@ -60,34 +58,14 @@ def test_a_command_warns_once(has_card, monkeypatch, caplog):
             for record in caplog.records if record.levelname == "WARNING"] == [True] * has_card
 
 
-def flags_of(section, **values):
-    """Returns the flags of a section, with some values."""
-    found = flags.FlagValues()
-    for entry in section:
-        entry.define_in(found)
-    found(["command", *tiny.flags(**values)])
-    return found
-
-
-def launch_a_command(count):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launch, "FLAGS", flags_of(shared_flags.REPLICAS, num_replicas=count, open_ports=True))
-        launch.start_processes("")
-
-
-def launch_a_script(count):
-    launching.launch(count, 60.0, 0, True, [])
-
-
-@pytest.mark.parametrize("launch_replicas", [launch_a_command, launch_a_script])
 @pytest.mark.parametrize("asked, missing, started", [(0, CUDA_12, []), (0, [], [2]), (2, CUDA_12, [2])])
-def test_replicas_of_all_cards_are_started_only_if_tensorflow_can_use_cards(
-        asked, missing, started, launch_replicas, monkeypatch):
+def test_replicas_of_all_cards_are_started_only_if_tensorflow_can_use_cards(asked, missing, started,
+                                                                            monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     monkeypatch.setattr(gpu_libraries, "missing_libraries", lambda: missing)
     counts = []
     monkeypatch.setattr(replica_launcher, "run", lambda plan, log: counts.append(plan.local_count))
-    launch_replicas(asked)
+    replica_launcher.launch(asked, 60.0, 0, None, True, [], print)
     assert counts == started
 
 
@@ -98,7 +76,10 @@ def test_replicas_of_all_cards_are_started_only_if_tensorflow_can_use_cards(
 def command_flags(monkeypatch):
     """Flags of a command, in the form that `devices` gets. TensorFlow's settings are restored after the test.
     """
-    found = flags_of(shared_flags.GPUS)
+    found = flags.FlagValues()
+    for entry in shared_flags.GPUS:
+        entry.define_in(found)
+    found(["command"])
     monkeypatch.setattr(devices, "FLAGS", found)
     monkeypatch.delenv("TF_FORCE_GPU_ALLOW_GROWTH", raising=False)
     yield found

@@ -109,11 +109,6 @@ def test_ports_are_closed_by_default():
         True, [])
 
 
-def test_they_stay_open_if_asked_for(monkeypatch):
-    monkeypatch.setattr(network_namespace, "Namespace", None)
-    assert decide(True) == (False, []) and decide(True, ["--data_dir=gs://bucket"]) == (False, [])
-
-
 @pytest.mark.parametrize("argument", [
     "--data_dir=gs://bucket/data", "s3://bucket", "--input_file=/here/a,hdfs://host/b", "--a=viewfs://b/c"])
 def test_a_remote_path_needs_the_network(argument):
@@ -135,11 +130,12 @@ def test_the_warning_says_what_is_open_to_whom_and_the_remedy(monkeypatch):
         decide(False)
 
 
-@pytest.mark.parametrize("open_ports", [None, True])
-def test_ports_between_machines_stay_open(open_ports, monkeypatch):
-    """test_open_ports.py has --open_ports=false."""
+@pytest.mark.parametrize("machines, open_ports, arguments", [
+    (None, True, []), (None, True, ["--data_dir=gs://bucket"]),
+    *((cluster.Cluster(("a:1", "b:1"), 0), given, []) for given in (None, True))], ids=str)
+def test_ports_stay_open_if_asked_for_and_between_machines(machines, open_ports, arguments, monkeypatch):
+    """test_open_ports.py has --open_ports=false with several machines."""
     monkeypatch.setattr(network_namespace, "Namespace", None)
     warnings = []
-    machines = cluster.Cluster(("a:1", "b:1"), 0)
-    with network_namespace.for_replicas(machines, open_ports, [], warnings.append) as namespace:
+    with network_namespace.for_replicas(machines, open_ports, arguments, warnings.append) as namespace:
         assert namespace is None and warnings == []

