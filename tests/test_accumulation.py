@@ -53,35 +53,6 @@ def test_a_checkpoint_leaves_out_python_objects_without_a_warning(tmp_path, capl
     assert "logged_scalars" in exported.collection_def and not caplog.messages
 
 
-def make_a_step_and_begin_another(directory, steps):
-    """Makes a step and begins another one, in a session that restores and saves checkpoints.
-
-    Returns [(name, shape)] of the newest checkpoint.
-    """
-    with tf.Graph().as_default():
-        _, accumulation, train_op = small(steps)
-
-        def accumulate(step_context):
-            for _ in range(steps - 1):
-                step_context.session.run(accumulation.accumulate_op)
-
-        with tf.train.MonitoredTrainingSession(checkpoint_dir=directory, save_checkpoint_steps=1,
-                                               save_checkpoint_secs=None, save_summaries_steps=None,
-                                               save_summaries_secs=None) as session:
-            assert not any(np.any(values) for values in session.run(tf.local_variables()))
-            session.run_step_fn(accumulate)
-            session.run(train_op)
-            session.run_step_fn(accumulate)
-    return tf.train.list_variables(tf.train.latest_checkpoint(directory))
-
-
-def test_checkpoints_hold_no_accumulators_and_a_new_session_starts_with_zeros(tmp_path):
-    for _ in range(2):
-        one, three = (make_a_step_and_begin_another(str(tmp_path / str(steps)), steps) for steps in (1, 3))
-        assert one == three
-    assert tf.train.latest_checkpoint(str(tmp_path / "3")).endswith("-2")
-
-
 @pytest.mark.usefixtures("graph")
 @pytest.mark.parametrize("steps", [0, -1])
 def test_a_step_takes_at_least_one_micro_batch(steps):

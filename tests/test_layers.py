@@ -92,22 +92,23 @@ def test_frozen_variables_keep_their_values_and_have_no_slots(freeze, count, opt
     assert_allclose(norm, np.sqrt(sum((4 * before[name]**2).sum() for name in trained)), rtol=1e-6)
 
 
-@pytest.mark.parametrize("options, message", [
-    (dict(layer_decay=0.0), "layer_decay=0.0: pass a number above 0"),
-    (dict(layer_decay=float("nan")), "layer_decay=nan: pass a number above 0"),
-    (dict(freeze_layers=DEPTH), "freeze_layers=3: the model has 3 layers, and at least one"),
-    (dict(freeze_layers=-1), "freeze_layers=-1: the model has 3 layers")])
-def test_values_that_cannot_be_are_refused(options, message):
+def build_model_without_layers():
+    return tf.get_variable("w", initializer=1.0)
+
+
+WITHOUT_LAYERS = "no variable of this model belongs to a"
+
+
+@pytest.mark.parametrize("build, options, message", [
+    (build_problem, dict(layer_decay=0.0), "layer_decay=0.0: pass a number above 0"),
+    (build_problem, dict(layer_decay=float("nan")), "layer_decay=nan: pass a number above 0"),
+    (build_problem, dict(freeze_layers=DEPTH), "freeze_layers=3: the model has 3 layers, and at least one"),
+    (build_problem, dict(freeze_layers=-1), "freeze_layers=-1: the model has 3 layers"),
+    *((build_model_without_layers, options, WITHOUT_LAYERS) for options in (
+        dict(layer_decay=0.5), dict(freeze_layers=1), dict(freeze_embeddings=True)))])
+def test_values_that_cannot_be_are_refused(build, options, message):
     with tf.Graph().as_default(), pytest.raises(ValueError, match=message):
-        optimization.create_optimizer(build_problem(), 0.1, 10, 0, False, StepConfig(**options))
-
-
-@pytest.mark.parametrize("options", [dict(layer_decay=0.5), dict(freeze_layers=1),
-                                     dict(freeze_embeddings=True)])
-def test_a_model_without_layers_is_refused(options):
-    with tf.Graph().as_default(), pytest.raises(ValueError, match="no variable of this model belongs to a"):
-        optimization.create_optimizer(tf.get_variable("w", initializer=1.0), 0.1, 10, 0, False,
-                                      StepConfig(**options))
+        optimization.create_optimizer(build(), 0.1, 10, 0, False, StepConfig(**options))
 
 
 # --- The model -------------------------------------------------------------------------------------------

@@ -159,16 +159,11 @@ def test_a_config_json_of_safetensors_weights_is_hugging_faces(tmp_path):
 # --- Activations, normalization, dropout --------------------------------------------------------------------
 
 
-def test_get_activation_knows_the_published_names():
-    assert modeling.get_activation("gelu") is modeling.gelu
-    assert modeling.get_activation("GELU") is modeling.gelu
-    assert modeling.get_activation("gelu_erf") is modeling.gelu_erf
-    assert modeling.get_activation("relu") is tf.nn.relu
-    assert modeling.get_activation("tanh") is tf.tanh
-    assert modeling.get_activation("linear") is None
-    assert modeling.get_activation("") is None
-    assert modeling.get_activation(None) is None
-    assert modeling.get_activation(tf.nn.elu) is tf.nn.elu
+@pytest.mark.parametrize("name, activation", [
+    ("gelu", modeling.gelu), ("GELU", modeling.gelu), ("gelu_erf", modeling.gelu_erf), ("relu", tf.nn.relu),
+    ("tanh", tf.tanh), ("linear", None), ("", None), (None, None), (tf.nn.elu, tf.nn.elu)])
+def test_get_activation_knows_the_published_names(name, activation):
+    assert modeling.get_activation(name) is activation
 
 
 # --- Attention ----------------------------------------------------------------------------------------------

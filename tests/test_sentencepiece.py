@@ -2,7 +2,6 @@
 
 import io
 import pickle
-import unicodedata
 
 from helpers import settings_of
 from hypothesis import given
@@ -57,28 +56,7 @@ def load(tmp_path):
     return load
 
 
-def plain(text):
-    """Returns a text without accents and in lower case, the input of ALBERT's uncased models."""
-    decomposed = unicodedata.normalize("NFKD", text)
-    return "".join(char for char in decomposed if not unicodedata.combining(char)).lower()
-
-
 # --- Tokens and ids --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("sentence", SENTENCES)
-@pytest.mark.parametrize("lower", [False, True])
-def test_every_script_comes_back_from_its_tokens_and_ids(tokenizers, sentence, lower):
-    tokenizer = tokenizers[lower]
-    tokens = tokenizer.tokenize(sentence)
-    seen = unicodedata.normalize("NFKC", plain(sentence) if lower else sentence)
-    if "[UNK]" not in tokens:  # capitals are known, but not all small letters without accents
-        assert "".join(tokens).replace("▁", " ").strip() == seen
-    assert lower or "[UNK]" not in tokens
-    ids = tokenizer.convert_tokens_to_ids(tokens)
-    assert tokenizer.convert_ids_to_tokens(ids) == tokens
-    assert min(ids) > 4 or lower
-    assert tokenizer.tokenize(sentence.encode()) == tokens
 
 
 @pytest.mark.parametrize("options",
@@ -88,8 +66,11 @@ def test_word_by_word_gives_what_sentencepiece_makes_of_the_whole(load, options)
     tokenizer = load(**options)
     model = sentencepiece.SentencePieceProcessor(model_proto=train(**options))
     for text in [*(sentence.replace(",", "") for sentence in SENTENCES), "  a  b c  ",
-                 "日 [CLS] d\u200be\u3000f", ""]:
-        ids, expected = tokenizer.convert_tokens_to_ids(tokenizer.tokenize(text)), model.encode(text)
+                 "日 [CLS] d\u200be\u3000f", "<pad> a[MASK]b <unk><s> <0x41>", ""]:
+        tokens = tokenizer.tokenize(text)
+        assert tokenizer.tokenize(text.encode()) == tokens
+        ids, expected = tokenizer.convert_tokens_to_ids(tokens), model.encode(text)
+        assert tokenizer.convert_ids_to_tokens(ids) == tokens
         if not options.get("model_type"):  # unigrams: the tokens are the same, or equally likely
             ids, expected = (("".join(map(model.id_to_piece, found)),
                               pytest.approx(sum(map(model.get_score, found))))
@@ -119,13 +100,6 @@ def test_a_comma_after_a_digit_is_a_token_of_its_own(load):
             token.lstrip("▁") for token in tokens]
 
 
-def test_what_looks_like_a_special_token_is_text(tokenizers, load):
-    for tokenizer in (*tokenizers, load(byte_fallback=True, vocab_size=400)):
-        for text in ("[CLS]", "<pad>", "[SEP]", "a[MASK]b", "<unk>", "<s>", "<0x41>"):
-            ids = tokenizer.convert_tokens_to_ids(tokenizer.tokenize(text))
-            assert not {tokenizer.vocab[name] for name in ("[PAD]", "[CLS]", "[SEP]", "[MASK]")} & set(ids)
-
-
 def test_special_tokens_can_be_protected(spm_model_file):
     tokenizer = tokenization.SentencePieceTokenizer(spm_model_file, True, ["[MASK]"])
     text = "fox[MASK]brown [MASK]."
@@ -142,9 +116,6 @@ def test_which_tokens_continue_a_word(tokenizers):
     assert [tokenizer.continues_word(token) for token in tokens] == [
         False, False, True, True, True, True, False, False, False, False, True]
     assert not any(map(tokenizer.continues_word, ["[CLS]", "[SEP]", "[PAD]", "[MASK]"]))
-    for word in ("Steve", "Smith's", "café"):
-        first, *rest = map(tokenizer.continues_word, tokenizer.tokenize(word))
-        assert not first and all(rest)
 
 
 # --- Places ----------------------------------------------------------------------------------------------

@@ -5,13 +5,10 @@ import json
 import re
 import unicodedata
 
-from helpers import DATA
 from hypothesis import given
 from hypothesis import strategies as st
 import numpy as np
 import pytest
-from squad_recording import SquadRecording
-from test_tokenization import released_vocab
 from texts import texts
 
 from bertlib.tasks.squad import span_selection, squad_data
@@ -171,17 +168,3 @@ def test_a_subclass_that_overrides_tokenize_keeps_the_published_alignment(tmp_pa
     path = write_question(tmp_path / "f", context, "1901", context.rindex("1901"))
     learned, found = learn_and_answer(path, Digits(vocabulary(context)))
     assert (characters(learned), found.start) == ("1901", 2)
-
-
-def test_recorded_answers_stay():
-    recording = SquadRecording()
-    examples = squad_data.read_squad_examples(str(DATA / "squad_v1.json"), False)
-    lengths = [recording.settings[name] for name in ("max_seq_length", "doc_stride", "max_query_length")]
-    features = list(squad_data.generate_features(
-        examples, tokenization.FullTokenizer(released_vocab()), *lengths, False, report=False))
-    assert all(feature.token_spans for feature in features)
-    for version in ("v1", "v2"):
-        new, recorded = (list(span_selection.select_answers(
-            *inputs, recording.results(version), span_selection.Search(20, 30, True, version == "v2")))
-            for inputs in ((examples, features), (recording.examples, recording.features)))
-        assert new == recorded

@@ -14,7 +14,7 @@ import shutil
 import threading
 
 from google.protobuf import text_format
-from helpers import events_in, tensors_of
+from helpers import events_in, snapshot, tensors_of
 import numpy as np
 import pytest
 from small_models import (
@@ -31,7 +31,6 @@ import tensorflow.compat.v1 as tf
 from tensorflow.python.saved_model.model_utils import export_output
 import tiny
 
-from bertlib.checkpoints import metrics_history
 from bertlib.estimator.estimator import (
     Estimator,
     EstimatorSpec,
@@ -66,12 +65,6 @@ def steps_of(model_dir):
     """Returns the steps of the checkpoints in a directory."""
     found = [re.fullmatch(r"model\.ckpt-(\d+)\.index", name) for name in os.listdir(model_dir)]
     return sorted(int(match.group(1)) for match in found if match)
-
-
-def snapshot(directory):
-    """Returns {file: (content, time of the last change)} below a directory."""
-    return {path: (path.read_bytes(), path.stat().st_mtime_ns)
-            for path in pathlib.Path(directory).rglob("*") if path.is_file()}
 
 
 class Recorder(tf.train.SessionRunHook):
@@ -217,20 +210,6 @@ def test_listeners_hear_of_each_save_and_can_stop_training(counting):
                      "listener.after_save 2", "listener.before_save 4", "listener.after_save 4",
                      "listener.end 4"]
     assert steps_of(model.model_dir) == [0, 2, 4] and model.get_variable_value("total") == 4
-
-
-def test_the_history_has_the_line_of_a_step_before_its_checkpoint(counting, tmp_path):
-    """If the process is killed right after a checkpoint, no later training writes the line of its step."""
-    history = metrics_history.MetricsHistory(str(tmp_path))
-
-    class ReadHistory(tf.train.CheckpointSaverListener):
-        def before_save(self, session, global_step_value):
-            lines[int(global_step_value)] = [row["step"] for row in history.read()]
-
-    lines = {}
-    counting(save_checkpoints_steps=2, log_step_count_steps=1, metrics_history=history).train(
-        endless, steps=4, saving_listeners=[ReadHistory()])
-    assert lines == {0: [], 2: [1, 2], 4: [1, 2, 3, 4]}
 
 
 # --- When checkpoints are written ---------------------------------------------------------------------
@@ -438,13 +417,13 @@ def test_a_copied_directory_resumes_by_itself_and_leaves_the_old_one_alone(train
     name_absolute_paths(trained.model_dir)
     shutil.copytree(trained.model_dir, tmp_path / "moved", ignore=None if moved_files == "all" else (
         shutil.ignore_patterns("model.ckpt-[012].*")))
-    before = snapshot(trained.model_dir)
+    before = snapshot(pathlib.Path(trained.model_dir))
     config = RunConfig(save_checkpoints_steps=1, keep_checkpoint_max=4)
     moved = Estimator(counting_model, str(tmp_path / "moved"), config)
     assert moved.latest_checkpoint() == str(tmp_path / "moved" / "model.ckpt-3")
     moved.train(endless, steps=3)
     assert moved.get_variable_value("total") == 6 and steps_of(moved.model_dir) == [3, 4, 5, 6]
-    assert snapshot(trained.model_dir) == before
+    assert snapshot(pathlib.Path(trained.model_dir)) == before
     assert str(trained.model_dir) not in (tmp_path / "moved" / "checkpoint").read_text()
 
 
@@ -464,14 +443,14 @@ def test_a_checkpoint_of_another_model_is_refused_by_the_names_of_its_variables(
         with tf.variable_scope("other"):
             return counting_model(features, labels, mode, params)
 
-    before = snapshot(trained.model_dir)
+    before = snapshot(pathlib.Path(trained.model_dir))
     with pytest.raises(ValueError, match="does not fit the model") as error:
         call(Estimator(model_fn, trained.model_dir))
     for line in ("total: the checkpoint has [], the model [7]",
                  "added: not in the checkpoint; the model has [2, 3]",
                  "other/total: not in the checkpoint; the model has []"):
         assert line in str(error.value)
-    assert snapshot(trained.model_dir) == before
+    assert snapshot(pathlib.Path(trained.model_dir)) == before
 
 
 def test_a_checkpoint_with_another_type_of_number_is_refused(trained):
@@ -492,14 +471,14 @@ def damage_data(path):
 def test_a_damaged_checkpoint_is_refused_with_a_remedy(trained, damage):
     """test_checkpoint_files.py has the other kinds of damage."""
     damage(pathlib.Path(trained.model_dir, "model.ckpt-3.data-00000-of-00001"))
-    before = snapshot(trained.model_dir)
+    before = snapshot(pathlib.Path(trained.model_dir))
     with pytest.raises(ValueError, match="damaged") as error:
         trained.train(endless, steps=1)
     assert f"{trained.model_dir}/model.ckpt-3" in str(error.value)
     assert f"The newest complete checkpoint before it is {trained.model_dir}/model.ckpt-2" in str(error.value)
-    assert {path: state for path, state in snapshot(trained.model_dir).items()
-            if "tfevents" not in path.name} == {
-        path: state for path, state in before.items() if "tfevents" not in path.name}
+    after = snapshot(pathlib.Path(trained.model_dir))
+    changed = [path for path in before | after if before.get(path) != after.get(path)]
+    assert all("tfevents" in path for path in changed)
 
 
 # --- What is logged -----------------------------------------------------------------------------------
@@ -589,8 +568,6 @@ def test_what_cannot_be_is_refused(counting, call, message):
 def test_run_config_refuses(settings, message):
     with pytest.raises(ValueError, match=message):
         RunConfig(**settings)
-    with pytest.raises(ValueError, match=message):
-        RunConfig().replace(**settings)
 
 
 @pytest.mark.parametrize("mode, fields, missing", [
