@@ -102,8 +102,6 @@ def main(argv):
     if files.file_identity(settings.output_file) in map(files.file_identity, members):
         raise ValueError(f"--output_file={settings.output_file} would overwrite a file of predictions that "
                          "this command reads. Name another file.")
-    for path in members:
-        glue_submission_files.warn_of_constant_predictions(path)
     files.make_parent(settings.output_file)
     glue_submission_files.write_zip(settings.output_file, members)
     logging.info("%s contains the predictions of %d of %d test sets: %s.", settings.output_file, len(members),

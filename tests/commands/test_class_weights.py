@@ -59,7 +59,6 @@ def test_the_head_of_a_training_has_them(given, expected, caplog):
     asked = settings(**given)
     asked.do_train = False
     assert class_weights.loss_options(asked, TARGET, {}) == ()
-    assert class_weights.loss_options(settings(), TARGET, {}) == ()
 
 
 @pytest.mark.parametrize("given, flag", [(dict(weights="balanced"), "--class_weights=balanced"),

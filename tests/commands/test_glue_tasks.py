@@ -94,7 +94,6 @@ def test_a_part_of_a_submission_is_zipped_if_that_is_asked_for(run_script, tmp_p
     finished = run_script("glue_submission.py", "--partial", "--output_file=new/part.zip", "output/ax",
                           tmp_path / "output" / "mnli", tmp_path / "output" / "ax" / "AX.tsv")
     assert "3 of 11 test sets: AX.tsv, MNLI-m.tsv, MNLI-mm.tsv" in finished.err.splitlines()[-1]
-    assert "MNLI-mm.tsv: all 9847 predictions are neutral. The model does not" in finished.err
     with zipfile.ZipFile(tmp_path / "new" / "part.zip") as archive:
         assert archive.namelist() == ["AX.tsv", "MNLI-m.tsv", "MNLI-mm.tsv"]
     finished = run_script("glue_submission.py", "output/mnli", "--output_file=new")

@@ -29,8 +29,7 @@ def test_files_are_enough_to_train_evaluate_and_predict(trained):
     low, high = results["intervals"]["eval_accuracy"]
     assert (f"dev: accuracy {found['eval_accuracy']:.3f} (95 % interval {low:.3f} to {high:.3f}); most "
             f"frequent label {share:.3f}.") in log
-    matrix = dict(zip(["pets", "wild, big"], results["eval_confusion_matrix"]))
-    assert f"in the same order: {matrix}" in log and "eval_confusion_matrix" not in log
+    assert "eval_confusion_matrix" in results and "eval_confusion_matrix" not in log
     assert log.count("Baseline: a bag of words is not computed: it would take more than 2 % of") == 1
     assert "test, data/test.csv: 6 examples, without labels." in log
     assert re.search(r"Example dev-2, label pets \(id \d\): \[CLS\]", log)

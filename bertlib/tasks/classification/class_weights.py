@@ -98,7 +98,7 @@ def normalize(parsed, counts):
 
 def loss_options(settings, target, counts):
     """Returns the arguments of `classification_head.Classifier` for --class_weights and --label_smoothing, a
-    tuple. It is empty if neither flag is given, or if the run does not train.
+    tuple. It is empty if the run does not train.
 
     Args:
       settings: a `Settings`.
@@ -107,7 +107,7 @@ def loss_options(settings, target, counts):
         examples are counted.
     """
     parsed, labels = parse_weights(settings, target), target.labels
-    if not settings.do_train or parsed is None and not settings.label_smoothing:
+    if not settings.do_train:
         return ()
     weights = None
     if parsed is not None:

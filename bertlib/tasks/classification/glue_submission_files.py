@@ -94,14 +94,6 @@ def find_problem(path, expected):
     return None
 
 
-def warn_of_constant_predictions(path):
-    """Logs a warning if all predictions in a file are the same."""
-    first, *others = [line.partition("\t")[2] for line in files.read_text(path).splitlines()[1:]]
-    if set(others) == {first}:
-        logging.warning("%s: all %d predictions are %s. The model does not distinguish the examples. Train "
-                        "with another seed or a lower learning rate.", path, len(others) + 1, first)
-
-
 def _problem_with(prediction, labels, lowest, highest):
     """Returns a description of the error in one prediction, or None."""
     if labels is not None:

@@ -176,9 +176,7 @@ class _BlockMaker:
         random_numbers = _random_numbers(rng, ids.size).reshape(ids.shape).astype(np.int64)
         keys = random_numbers << 16 | np.arange(ids.shape[1])
         everyone = np.arange(len(ids))
-        if not recipe.do_whole_word_mask:
-            keys[~candidates] = _NO_WORD
-            return candidates & (keys <= np.sort(keys)[everyone, wanted - 1][:, None])
+        # Without do_whole_word_mask, no token continues a word, so each token is a word.
         starts = candidates & ~self._continues[ids]
         # The first candidate of an instance may be in the middle of a word, for example because the start of
         # the word was truncated. So the first candidate always counts as the start of a word.
