@@ -234,3 +234,11 @@ def test_an_error_lists_all_lines_that_cannot_be_used(tmp_path):
     title, *listed, _ = error_of(sentence_files.read_sentences, path).split("\n")
     assert "3 lines cannot be used (bad encoding 1, bad tag 1, wrong width 1)" in title
     assert [line.split(":")[1] for line in listed] == list("235")
+
+
+def test_an_entity_type_that_is_probably_misspelled_is_named(tmp_path, caplog):
+    lines = ["Ada B-PERSON", "sleeps O", ""] * 60 + ["Bob B-PERSOON", ""]
+    path = write_file(tmp_path / "train.conll", "\n".join(lines))
+    file = sentence_files.read_sentences(str(path), 1, -1)
+    conll_files.log_file(file, "IOB2", ["O", "B-PERSON", "B-PERSOON"])
+    assert "the entity type 'PERSOON' occurs 1 times, and looks like a misspelling of 'PERSON'" in caplog.text

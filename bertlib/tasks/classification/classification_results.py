@@ -19,6 +19,7 @@ from bertlib.tasks.classification import (
 )
 import tokenization
 
+_MAX_LISTED = 10  # number of labels that a message lists
 # The log shows `_SHOWN` sample predictions, and at most `_SHOWN_CHARACTERS` characters of the texts of each
 # sample.
 _SHOWN, _SHOWN_CHARACTERS = 3, 100
@@ -95,6 +96,11 @@ class ClassificationResults:
         combined = results.write_metrics(self.settings, split, name, metrics, more)
         for sentence in report_sections.compare_in_words(combined, self.task.metric_titles):
             logging.info("%s: %s", split.replace("_", " "), sentence)
+        missing = [label for label, scores in more.get("labels", {}).items() if not scores["support"]]
+        if missing and any("macro F1" in text for text in names.values()):
+            logging.info("%s: the macro F1 is the mean over all %d labels. %d of them have no example here, "
+                         "so their F1 is 0: %s.", file_name, self.target.size, len(missing),
+                         ", ".join(missing[:_MAX_LISTED]))
         answers = list(zip(*((row.label, row.prediction) for row in rows)))
         warning = classification_metrics.constant_answer_warning(*answers) or (
             None if self.target.is_score else classification_metrics.never_predicted_warning(*answers))

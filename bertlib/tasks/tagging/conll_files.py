@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bertlib.data import tables
+from bertlib.data import tables, text_keys
 from bertlib.system import terminal
 from bertlib.tasks.tagging import tag_schemes
 
@@ -310,8 +310,8 @@ def count_types(sentences):
 
 
 def log_file(file, scheme, labels):
-    """Logs the numbers of sentences, words and entities in a file. Warns about tags that the model does not
-    know."""
+    """Logs the numbers of sentences, words and entities in a file. Warns about entity types that look like
+    misspellings, and about tags that the model does not know."""
     words = sum(len(sentence.words) for sentence in file.sentences)
     sizes = f"{terminal.counted(len(file.sentences), 'sentence')}, {terminal.counted(words, 'word')}"
     if not file.is_tagged:
@@ -320,6 +320,10 @@ def log_file(file, scheme, labels):
     counts = count_types(file.sentences)
     logging.info("%s: %s, %s: %s.", file.path, sizes, scheme,
                  ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "no entities")
+    for rare, frequent in text_keys.find_misspellings(counts).items():
+        logging.warning("%s: the entity type %r occurs %d times, and looks like a misspelling of %r, which "
+                        "occurs %d times. If it is a misspelling, correct it in the file. Otherwise ignore "
+                        "this warning.", file.path, rare, counts[rare], frequent, counts[frequent])
     unknown_tags = sorted(set(collect_labels(file.sentences)) - set(labels))
     if unknown_tags:
         logging.warning("%s has tags that the training data does not have. The model never predicts these "
