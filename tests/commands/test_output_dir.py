@@ -9,9 +9,9 @@ import random
 import re
 import shutil
 
-from bertlib.commands import build_vocab, model_writer
+from bertlib.commands import model_writer
 
-from helpers import ROOT, read_json, tensors_of, write_json
+from helpers import read_json, tensors_of, write_json
 import numpy as np
 from outputs import contents, results, scores
 import pytest
@@ -86,31 +86,12 @@ def test_a_directory_without_its_checkpoints_answers_nothing(copy):
     assert contents(copy.output) == before and not (copy.directory / "outptu").exists()
 
 
-def test_a_run_of_a_sweep_without_checkpoints_says_so_before_it_reads_data(workspaces, tmp_path):
-    copy = workspaces(ROWS["tagging, columns"]).copy(tmp_path / "copy")
-    for path in [*copy.output.glob("model.ckpt-*"), copy.output / "checkpoint"]:
-        path.unlink()
-    copy.train(**EVALUATE, init_checkpoint=None).assert_refused(f"--output_dir=output{LOST_CHECKPOINTS}")
-
-
 @pytest.mark.parametrize("row", [ROWS[name] for name in ("pairs", "tagging, columns", "SQuAD 2.0")])
 def test_the_step_of_weights_in_another_directory(row, trained, tmp_path):
     elsewhere = trained.copy(tmp_path / "elsewhere")
     done = elsewhere.train(**EVALUATE, init_checkpoint=f"output/model.ckpt-{STEPS}", output_dir="other")
     done.assert_success()
     assert scores(elsewhere.directory / "other", row) == scores(trained.output, row)
-
-
-@pytest.mark.parametrize("script, flags, reads", [
-    ("run_classifier.py", dict(do_eval=True, data_dir="data", output_dir="output"), 1),
-    ("predict.py", dict(model_dir="output", input_file="input.tsv"), 1),
-    # A training reads the record again when it has locked the directory, and at its end.
-    ("run_classifier.py", None, 3)])
-def test_how_often_a_record_is_read(script, flags, reads, copy):
-    (copy.directory / "input.tsv").write_text("text_a\ttext_b\nthe cat\tthe dog\n")
-    done = copy.run("tests/conformance/inside.py", "end", "COUNT", ROOT / script,
-                    **(copy.row.training_flags() if flags is None else flags))
-    assert done.code == 0 and f" records={reads} " in done.err.splitlines()[-1], done.err
 
 
 # --- Another run's directory -----------------------------------------------------------------------------
@@ -248,17 +229,6 @@ def test_two_at_once_do_not_write_the_same_pretraining_data(run_script, tiny_mod
         refused = run("a", "b")
         refused.assert_refused(f"error: b is in use: process {os.getpid()} on ")
     assert contents(tmp_path) == before
-
-
-def test_two_at_once_do_not_write_the_same_vocabulary(tmp_path, monkeypatch):
-    path = str(tmp_path / "vocab.txt")
-    with pytest.raises(ValueError, match=r"vocab\.txt already exists, and models may depend on the ids"):
-        with monkeypatch.context() as patch:
-            # Another process writes the file first.
-            patch.setattr(build_vocab.files, "make_parent",
-                          lambda _: (tmp_path / "vocab.txt").write_text("x\n"))
-            build_vocab.write_vocab(path, tiny.VOCABULARY)
-    assert contents(tmp_path) == {"vocab.txt": b"x\n"}
 
 
 def test_two_at_once_do_not_mix_their_models(run_script, tiny_model, tmp_path, monkeypatch):

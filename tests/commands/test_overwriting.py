@@ -10,8 +10,6 @@ from helpers import snapshot, write_json
 import pytest
 import tiny
 
-from bertlib.system import files
-
 TEXT = "the cat sees a dog .\na man eats bread .\n\nthe child likes the old house .\na bird sings .\n"
 
 
@@ -80,14 +78,3 @@ def test_what_is_read_is_not_overwritten(case, here, scripts):
     assert finished.code == 1
     assert finished.err.splitlines()[-1].startswith(f"{script}: error: ") and expected in finished.err
     assert snapshot(here) == before
-
-
-def test_paths_of_one_file_have_one_identity(tmp_path):
-    path = tmp_path / "a"
-    before = files.file_identity(path)
-    assert before == files.file_identity(tmp_path / "." / ".." / tmp_path.name / "a")
-    path.write_text("x")
-    os.link(path, tmp_path / "b")
-    (tmp_path / "c").symlink_to("b")
-    assert len({files.file_identity(tmp_path / name) for name in "abc"}) == 1
-    assert files.file_identity(path) != files.file_identity(tmp_path) and files.file_identity("no://a") == "no://a"

@@ -6,8 +6,6 @@ The promises in tests/conformance have its trainings. The tests of the readers h
 import re
 import shutil
 
-from bertlib.commands import compare_results
-
 from helpers import read_json, write_json
 import numpy as np
 from outputs import contents, scores, table
@@ -15,8 +13,6 @@ import pytest
 from rows import ROWS
 from safetensors import numpy as safetensors
 import tiny
-
-from bertlib.reports import paired_predictions
 
 
 def test_files_are_enough_to_train_evaluate_and_predict(trained):
@@ -72,15 +68,6 @@ def test_an_evaluation_of_a_model_of_own_data_needs_a_file(copy):
         "The model in --output_dir=output was trained on your own data. Name a file with --dev_file or")
 
 
-def test_a_results_dir_is_enough_for_a_comparison(copy):
-    for name in ("one", "two"):
-        copy.train(do_train=False, do_eval=False, do_predict=True, test_file="data/dev.csv",
-                   results_dir=name).assert_success("Predicting 8 examples")
-    kind, tables = compare_results.find_tables([str(copy.directory / name) for name in ("one", "two")])
-    found = paired_predictions.compare(tables)
-    assert (kind, found["n"]) == ("predictions", 8) and not (copy.output / "evaluated_model.json").exists()
-
-
 # --- Errors ----------------------------------------------------------------------------------------------
 
 ROW = "one text"
@@ -133,15 +120,6 @@ def test_labels_that_a_model_comes_with_are_those_of_a_prediction(run_script, ti
                           output_dir="out", max_seq_length=16)
     finished.assert_refused(
         "test.csv:3: the label 'perhaps' is not one of yes, no (the labels of the model in model)")
-
-
-def test_what_can_hardly_be_labels_is_said(run_script, tiny_model, tmp_path):
-    lines = [f"cat {number},{number or '11.0'}\n" for number in range(12)]
-    (tmp_path / "train.csv").write_text("text,label\n" + "".join(lines))
-    finished = run_script("run_classifier.py", **tiny_model.flags, train_file="train.csv",
-                          num_train_epochs=0.1)
-    finished.assert_refused("there are 12 labels for 12 examples", "--task_type=regression",
-                            "the labels 11 and 11.0 differ only in letter case or spelling")
 
 
 def test_the_end_of_a_flag_is_answered_with_the_flags_that_have_it(run_script):

@@ -1,4 +1,4 @@
-"""run_swag.py as a user runs it: loaded and exported models, other numbers of endings, and errors.
+"""run_swag.py as a user runs it: loaded models, other numbers of endings, and errors.
 
 The promises in tests/conformance have its trainings, scores and predictions.
 """
@@ -8,12 +8,10 @@ import io
 
 from bertlib.commands import predict
 
-import numpy as np
 from outputs import table
 import pytest
-import tensorflow.compat.v1 as tf
 
-from bertlib import api, serving
+from bertlib import serving
 
 ROW = "multiple choice"
 NAMES = ["sent1", "sent2", "ending0", "ending1", "ending2", "ending3"]
@@ -25,20 +23,18 @@ def test_the_log_counts_questions_that_are_too_long(trained):
         trained.finished.err)
 
 
-def test_a_loaded_model_and_its_export(copy, monkeypatch, capsys):
-    row = table(copy.directory / "data" / "val.csv")[0]
+def test_a_loaded_model_and_an_interactive_session(trained, monkeypatch, capsys):
+    row = table(trained.directory / "data" / "val.csv")[0]
     texts = [row[name] for name in NAMES]
-    with serving.load(str(copy.output)) as predictor:
+    with serving.load(str(trained.output)) as predictor:
         assert predictor.fields == tuple(NAMES)
-        answer = predictor(*texts)
-        assert answer == predictor(**dict(zip(NAMES, texts)))
+        assert predictor(*texts) == predictor(**dict(zip(NAMES, texts)))
         fewer = predictor(*texts[:4])
         assert list(fewer["probabilities"]) == ["0", "1"]
         with pytest.raises(ValueError, match="ending1 is missing"):
             predictor(*texts[:3])
         with pytest.raises(TypeError, match="sent1, sent2, ending0"):
             predictor(*texts, "more")
-        sequences, _ = predictor.prepare(*texts)
         # predict.py --interactive: blank texts at the end are left out, and all others are named.
         typed = "\n".join([*texts[:4], "", texts[5], *texts[:4], "", "", ""])
         monkeypatch.setattr("sys.stdin", io.StringIO(typed))
@@ -46,21 +42,6 @@ def test_a_loaded_model_and_its_export(copy, monkeypatch, capsys):
         printed = capsys.readouterr().out
         assert "ending2 is empty." in printed and f'"ending": "{fewer["ending"]}"' in printed
         assert '"2":' not in printed  # no answer has a third ending
-    with api.load(str(copy.output)) as predictor:
-        assert predictor(tuple(texts)) == answer and predictor([tuple(texts)]) == [answer]
-        for wrong in ("a text", tuple(texts[:3]), (*texts, "more")):
-            with pytest.raises(TypeError, match="the model takes 4 to 6: sent1, .* and ending3"):
-                predictor(wrong)
-    assert copy.run("export.py", model_dir="output", output_dir="export").code == 0
-    export, = (copy.directory / "export").iterdir()
-    with tf.Graph().as_default(), tf.Session() as session:
-        loaded = tf.saved_model.load(session, ["serve"], str(export))
-        signature = loaded.signature_def["serving_default"]
-        scores = [session.run(signature.outputs["score"].name,
-                              {signature.inputs[name].name: [values] for name, values in sequence.items()})[0]
-                  for sequence in sequences]
-    weights = np.exp(scores) / np.exp(scores).sum()
-    np.testing.assert_allclose(list(answer["probabilities"].values()), weights, atol=2e-6)
 
 
 def change(work, name, rename=lambda column: column, more=()):

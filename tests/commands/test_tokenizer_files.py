@@ -9,7 +9,7 @@ from helpers import error_of, settings_of, write_json, write_lines
 import pytest
 import tokenizers
 
-from bertlib.runs import tokenizer_files, tokenizer_flags
+from bertlib.runs import tokenizer_flags
 
 TEXTS = ["Ein Café über Ångström, İstanbul!", "Zoe\u0308 saw 中国人 and 한국어 in TOKYO, 東京-Tower.",
          "naïve [MASK] x" + "a" * 30, "हिन्दी ÉÈ ß ﬁ"]
@@ -78,12 +78,6 @@ def test_tokenizer_config_goes_before_tokenizer_json(model):
     ours = load(model)
     assert [ours.tokenize(text) for text in TEXTS] == [
         rust_tokenizer(False, False, False, 100).encode(text).tokens for text in TEXTS]
-
-
-def test_without_files_tokens_are_the_published_ones(model):
-    ours = load(model, do_lower_case=True)
-    assert [ours.tokenize(text) for text in TEXTS] == [
-        rust_tokenizer(True, None, True, 200).encode(text).tokens for text in TEXTS]
 
 
 def test_special_tokens_in_texts_stay_whole_on_request(model):
@@ -167,12 +161,3 @@ def test_a_cased_vocabulary_needs_the_flag(tmp_path, words, message):
         load(tmp_path, do_lower_case=lower)
     write(tmp_path, "tokenizer_config.json", {"do_lower_case": False})
     load(tmp_path)
-
-
-def test_what_a_conversion_carries_along(model):
-    rust_tokenizer(True, False, False, 100).save(str(model / "tokenizer.json"))
-    write(model, "special_tokens_map.json", {"cls_token": "<s>", "bos_token": "<b>"})
-    write(model, "tokenizer_config.json", {"model_max_length": 8, "tokenize_chinese_chars": True})
-    assert tokenizer_files.merge_settings(model) == {
-        "do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": True,
-        "max_input_chars_per_word": 100, "cls_token": "<s>", "model_max_length": 8}

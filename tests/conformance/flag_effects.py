@@ -113,7 +113,7 @@ ELSEWHERE = {
     "num_replicas": "commands/test_replicas_train.py", "replica_timeout": "commands/test_replicas.py",
     "max_restarts": "commands/test_replicas.py", "gradient_dtype": "estimator/test_step_config.py",
     "open_ports": "commands/test_open_ports.py", "use_xla": "commands/test_xla.py",
-    "csv_safe": "reports/test_prediction_files.py", "skip_bad_lines": "commands/test_skip_bad_lines.py",
+    "csv_safe": "reports/test_prediction_files.py", "skip_bad_lines": "conformance/test_changes.py",
     "xnli_language": "commands/test_task_module.py", "num_workers": "tasks/test_featurization.py",
     "protect_special_tokens": "commands/test_tokenizer_files.py",
     "marker_tokens": "commands/test_marker_tokens.py",

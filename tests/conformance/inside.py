@@ -16,8 +16,7 @@ ACT is one of these texts:
                             first word of a part is the name of its copy, beside the working directory
     RLIMIT_FSIZE            from then on, no file can become larger than 40 kB, as on a full disk
     COUNT                   prints "threads=… files=…" for each log line that contains MOMENT. If MOMENT is
-                            "end", prints "changes=… records=… cpu=…" at the end of the process:
-                            the changes, the readings of a run.json, and the CPU time
+                            "end", prints "changes=…" at the end of the process
 """
 
 import atexit
@@ -30,7 +29,6 @@ import runpy
 import shutil
 import signal
 import sys
-import time
 
 _CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.mkdir", "os.truncate"}
 
@@ -49,11 +47,10 @@ class _LogWatch(logging.Handler):
 
 
 class _ChangeWatch(object):
-    """An audit hook that counts changes of files, and acts at the change with the number `at`. It also counts
-    in `records` how often a run.json is read."""
+    """An audit hook that counts changes of files, and acts at the change with the number `at`."""
 
     def __init__(self, at, act):
-        self.count, self.records, self._at, self._act = 0, 0, at, act
+        self.count, self._at, self._act = 0, at, act
         self._directory = os.path.join(os.getcwd(), "")
 
     def __call__(self, event, arguments):
@@ -62,7 +59,6 @@ class _ChangeWatch(object):
             return
         path = os.fsdecode(arguments[0])
         if event == "open" and not arguments[2] & (os.O_WRONLY | os.O_RDWR):
-            self.records += os.path.basename(path) == "run.json"
             return
         if os.path.abspath(path).startswith(self._directory):
             self.count += 1
@@ -99,9 +95,7 @@ def _watch(moment, name):
         watch = _ChangeWatch(int(number or 0), lambda path: _act(name, path))
         sys.addaudithook(watch)
         if kind == "end":
-            start = time.process_time()
-            atexit.register(lambda: print(f"changes={watch.count} records={watch.records} "
-                                          f"cpu={time.process_time() - start:.2f}", file=sys.stderr))
+            atexit.register(lambda: print(f"changes={watch.count}", file=sys.stderr))
     elif name == "COPY":
         for part in moment.split("|"):
             copy = os.path.join("..", part.split()[0])

@@ -1,15 +1,13 @@
-"""Exports of each head. If TensorFlow loads them without this project, they give the predictor's answers."""
+"""Exports of each head give the predictor's answers. An export has no ops of this project."""
 
 import functools
 import itertools
 import os
 import pathlib
 import random
-import subprocess
 import sys
 
 from google.protobuf import empty_pb2, unknown_fields
-from helpers import read_json, write_json
 import model_directories
 from model_directories import TAGS, linear
 import numpy as np
@@ -22,11 +20,12 @@ from bertlib.data import batches, example_encoding, tfrecord_files
 from bertlib.runs import trained_model
 from bertlib.serving import export_text
 from bertlib.tasks import export_model, serving_warmup
+from bertlib.tasks.choice import choice_head
 from bertlib.tasks.pretraining import pretraining_head
 from bertlib.tasks.squad import squad_head
 import modeling
+import tf1
 
-HERE = pathlib.Path(__file__).parent
 EXAMPLES = 30
 SIGNATURES = ("serving_default", "ids", "examples")
 CONFIG = modeling.BertConfig.from_dict(tiny.CONFIG)
@@ -39,7 +38,8 @@ MODELS = {
     "tagging_crf": ("tagging", {**linear(5), "crf/transitions": (5, 5)}, TAGS, {"crf": True}),
     "questions": ("questions", squad_head.Span().shapes(CONFIG), None,
                   {"doc_stride": 8, "max_query_length": 8}),
-    "pre-training": ("pre-training", pretraining_head.PretrainingHead().shapes(CONFIG), None, {})}
+    "multiple_choice": ("multiple_choice", choice_head.Choice().shapes(CONFIG), None, {"num_choices": 2}),
+    "masked_words": ("pre-training", pretraining_head.PretrainingHead().shapes(CONFIG), None, {})}
 
 
 def written(directory, tiny_model, name):
@@ -50,7 +50,7 @@ def written(directory, tiny_model, name):
 
 
 def task_of(name):
-    return {"pre-training": "masked_words"}.get(name, name.removesuffix("_crf"))
+    return name.removesuffix("_crf")
 
 
 def asked(name, chance):
@@ -60,12 +60,9 @@ def asked(name, chance):
         return one.replace(" ", " [MASK] ", 1).removesuffix(" ."),
     if task_of(name) == "tagging":
         return one,
+    if task_of(name) == "multiple_choice":
+        return one, two, "a cat", "the dog sees"
     return (one, two) if task_of(name) == "questions" or chance.random() < 0.7 else (one,)
-
-
-def serialized(row, names=None):
-    """Returns a `tf.train.Example` as text for JSON: its bytes are encoded as Latin-1 characters."""
-    return serving_warmup.example({name: row[name] for name in names or row}).decode("latin-1")
 
 
 class Exported:
@@ -81,33 +78,20 @@ class Exported:
             self.expected, self.more = predictor.compute(self.rows), predictor.answers.exported_inputs()
 
     def call(self, signature, **inputs):
-        return [self.path, signature, inputs]
+        """Returns the outputs of a signature, {name: nested list}. Texts are str."""
+        outputs = tf1.contrib.predictor.from_saved_model(self.path, signature)(inputs)
+        texts = np.vectorize(bytes.decode, otypes=[object])
+        return {name: (texts(array) if array.dtype == object else array).tolist()
+                for name, array in outputs.items()}
 
-    def calls(self):
-        """Returns {signature: a call for `run_all` with all rows}."""
-        every = (*example_encoding.ENCODER_INPUTS, *self.more)
-        inputs = {name: array.tolist() for name, array in batches.pad(self.rows, every).items()}
-        examples = [serialized(row, every if index % 2 else ("input_ids", *self.more))
-                    for index, row in enumerate(self.rows)]
-        return {"serving_default": self.call("serving_default", **inputs), "ids": self.call("ids", **inputs),
-                "examples": self.call("examples", examples=examples)}
+    def call_examples(self, *rows):
+        return self.call("examples", examples=list(map(serving_warmup.example, rows)))
 
 
 @pytest.fixture(scope="module")
 def exports(tmp_path_factory, tiny_model):
     """A function that returns the `Exported` with a name in `MODELS`."""
     return functools.cache(lambda name: Exported(name, tmp_path_factory.mktemp("exports"), tiny_model))
-
-
-def run_all(calls, directory):
-    """Runs {name: call} by plain_tensorflow.py. Returns {name: result}.
-
-    The program runs in an interpreter without this project on its path.
-    """
-    write_json(directory / "calls.json", list(calls.values()))
-    subprocess.run([sys.executable, HERE / "plain_tensorflow.py", "calls.json", "results.json"],
-                   cwd=directory, env={**os.environ, "PYTHONPATH": ""}, check=True, capture_output=True)
-    return dict(zip(calls, read_json(directory / "results.json")))
 
 
 # --- Answers of the signatures ---------------------------------------------------------------------------
@@ -141,60 +125,45 @@ def compare(one, index, found):
             assert found["predicted"] == (expected["probabilities"] >= 0.4).tolist()
 
 
-def check(one, result):
-    assert {len(values) for values in result.values()} == {EXAMPLES}
-    for index in range(EXAMPLES):
-        compare(one, index, {name: values[index] for name, values in result.items()})
+FAST = "classification", "tagging_crf"
 
 
-@pytest.fixture(scope="module")
-def results(exports, tmp_path_factory):
-    """The results of an interpreter without this project: {name of a call: result}."""
-    one, tagger, short = exports("classification"), exports("tagging_crf"), LONG["input_ids"][:4]
-    return run_all({
-        **{("classification", name): call for name, call in one.calls().items()},
-        **{("tagging_crf", name): call for name, call in tagger.calls().items()},
-        "examples": one.call("examples", examples=[
-            serialized(LONG), serialized({**LONG, "label_ids": [1]}), serialized({"input_ids": short})]),
-        "long": one.call("serving_default", **{name: [values] for name, values in LONG.items()}),
-        "long ids": one.call("ids", input_ids=[LONG["input_ids"]]),
-        "short ids": one.call("ids", input_ids=[short]),
-        "too long": one.call("ids", input_ids=[[5] * 41]),
-        "no word_mask": tagger.call("examples", examples=[
-            serialized({"input_ids": [2, 5, 3], "word_mask": [0, 1, 0]}),
-            serialized({"input_ids": [2, 5, 6, 3]})]),
-        **{("warm-up", signature): tagger.call(signature, **inputs)
-           for signature, inputs in read_warmup(tagger.path).items()},
-    }, tmp_path_factory.mktemp("results"))
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow(
+    reason="a graph for each signature of each head")) for name in MODELS])
+def test_an_export_answers_as_the_predictor_does(name, exports):
+    one = exports(name)
+    every = (*example_encoding.ENCODER_INPUTS, *one.more)
+    inputs = batches.pad(one.rows, every)
+    derived = "input_ids", *one.more  # the other inputs are derived from these
+    for result in (one.call("serving_default", **inputs),
+                   one.call("ids", **{field: inputs[field] for field in derived}),
+                   one.call_examples(*({field: row[field] for field in (every if index % 2 else derived)}
+                                       for index, row in enumerate(one.rows)))):
+        assert {len(values) for values in result.values()} == {EXAMPLES}
+        for index in range(EXAMPLES):
+            compare(one, index, {field: values[index] for field, values in result.items()})
 
 
 # The mask and the segments are not those that a signature derives from the ids.
 LONG = {"input_ids": [2, 5, 6, 3, 7, 3], "input_mask": [1, 1, 0, 1, 0, 1], "segment_ids": [1, 0, 1, 1, 0, 0]}
 
 
-@pytest.mark.parametrize("name", ["classification", "tagging_crf"])
-def test_an_export_answers_in_plain_tensorflow_as_the_predictor_does(name, exports, results):
-    for signature in SIGNATURES:
-        check(exports(name), results[name, signature])
+def test_a_mask_and_segments_in_an_example_are_used(exports):
+    one, short = exports("classification"), {"input_ids": [2, 5, 6, 3]}
+    found = one.call_examples(LONG, {**LONG, "label_ids": [1]}, short)["probabilities"]
+    long, derived, of_short = (one.call(signature, **{name: [values] for name, values in row.items()})[
+        "probabilities"] for signature, row in (("serving_default", LONG), (
+            "ids", {"input_ids": LONG["input_ids"]}), ("ids", short)))
+    close(found, np.concatenate([long, long, of_short]))
+    assert np.abs(np.subtract(long, derived)).max() > 1e-3
 
 
-@pytest.mark.slow(reason="a graph for each signature of each of five more heads")
-def test_exports_of_other_heads_answer_as_the_predictor_does(exports, tmp_path):
-    names = [name for name in MODELS if name not in ("classification", "tagging_crf")]
-    calls = {(name, signature): call for name in names for signature, call in exports(name).calls().items()}
-    for (name, _), result in run_all(calls, tmp_path).items():
-        check(exports(name), result)
-
-
-def test_a_mask_and_segments_in_an_example_are_used(results):
-    rows = {name: results[name]["probabilities"] for name in ("examples", "long", "long ids", "short ids")}
-    close(rows["examples"], np.concatenate([rows["long"], rows["long"], rows["short ids"]]))
-    assert np.abs(np.subtract(rows["long"], rows["long ids"])).max() > 1e-3
-
-
-def test_wrong_inputs_have_clear_errors(results):
-    assert "longer than the 40 positions of the model" in results["too long"]
-    assert "needs the feature word_mask, but an example " in results["no word_mask"]
+def test_wrong_inputs_have_clear_errors(exports):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="longer than the 40 positions of the model"):
+        exports("classification").call("ids", input_ids=[[5] * 41])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="needs the feature word_mask, but an example "):
+        exports("tagging_crf").call_examples({"input_ids": [2, 5, 3], "word_mask": [0, 1, 0]},
+                                             {"input_ids": [2, 5, 6, 3]})
 
 
 def test_only_tensorflows_plain_ops_are_in_an_export(exports):
@@ -224,7 +193,7 @@ def fields(content):
 
 
 def read_warmup(path):
-    """Returns {signature: {name of an input: nested lists for JSON}} of the warm-up requests of an export.
+    """Returns {signature: {name of an input: array}} of the warm-up requests of an export.
 
     The numbers of the fields are those of TensorFlow Serving (tensorflow_serving/apis/prediction_log.proto).
     """
@@ -239,14 +208,14 @@ def read_warmup(path):
         found[signature.decode()] = values = {}
         for _, entry in inputs:
             (_, name), (_, tensor) = fields(entry)
-            value = tf.make_ndarray(type(tf.make_tensor_proto(0)).FromString(tensor))
-            values[name.decode()] = [item.decode("latin-1") if isinstance(item, bytes) else item.tolist()
-                                     for item in value]
+            values[name.decode()] = tf.make_ndarray(type(tf.make_tensor_proto(0)).FromString(tensor))
     return found
 
 
-def test_warm_up_requests_are_those_that_tensorflow_serving_reads(results):
-    found = {name[1]: np.shape(result["tags"]) for name, result in results.items() if name[0] == "warm-up"}
+def test_warm_up_requests_are_those_that_tensorflow_serving_reads(exports):
+    one = exports("tagging_crf")
+    found = {signature: np.shape(one.call(signature, **inputs)["tags"])
+             for signature, inputs in read_warmup(one.path).items()}
     assert found == dict.fromkeys(SIGNATURES, (1, tiny.SEQ_LENGTH))
 
 

@@ -6,7 +6,6 @@ The files of killed exports are removed.
 import concurrent.futures
 import multiprocessing
 import os
-import shutil
 import time
 
 from bertlib.estimator import saved_model
@@ -66,25 +65,3 @@ def test_what_a_killed_export_left_is_removed_by_the_next(tmp_path):
     second = export(directory, "second")
     assert contents(directory) == {os.path.basename(first): "first", os.path.basename(second): "second",
                                    "temp-1": None}
-
-
-def test_an_export_does_not_begin_in_a_directory_that_another_thread_is_removing(tmp_path, monkeypatch):
-    monkeypatch.setattr(time, "time", lambda: 1700000000.5)
-    left = tmp_path / "temp-1700000000"
-    left.mkdir()
-    (tmp_path / "temp-1700000000.lock").touch()  # belongs to a killed process
-    remove, made = shutil.rmtree, []
-
-    def remove_slowly(path, **options):
-        if path == str(left) and not made:
-            remove(path)
-            made.append(None)  # only once
-            made.append(export(tmp_path, "other"))
-            assert not left.exists()
-            return
-        remove(path, **options)
-
-    monkeypatch.setattr(shutil, "rmtree", remove_slowly)
-    with saved_model.new_export_dir(str(tmp_path)) as (temporary, _):
-        assert os.path.isdir(temporary)
-    assert [os.path.basename(os.fsdecode(path)) for path in made[1:]] == ["1700000001"]

@@ -12,7 +12,7 @@ import time
 
 from helpers import wait_until
 from http_clients import JSON, Held, running
-from model_directories import TAGS, linear, write, write_classifier
+from model_directories import TAGS, linear, write
 import pytest
 
 from bertlib import serving
@@ -77,17 +77,6 @@ def test_one_input_has_one_answer_and_a_list_has_a_list(server, predictor):
     status, found = server.ask(questions)
     assert status == 200 and [answer["label"] for answer in found] == [
         predictor(**question)["label"] for question in questions]
-
-
-def test_a_text_may_have_the_name_of_its_column_in_the_training(tiny_model, tmp_path):
-    path = write_classifier(tmp_path / "model", tiny_model, text_column="Body", label_column="Category")
-    with serving.load(str(path)) as predictor, running(predictor) as server:
-        right = 200, predictor("a cat")
-        for name in ("text_a", "Body", "text"):
-            assert server.ask({name: "a cat"}) == right and predictor(**{name: "a cat"}) == right[1]
-        assert server.ask({"Body": "a cat", "text": "a dog"})[0] == 422
-        status, answer = server.ask({"body": "a cat"})
-        assert status == 422 and "text_a (or: Body, text)" in answer["detail"]
 
 
 def test_a_tagger(tiny_model, tmp_path):

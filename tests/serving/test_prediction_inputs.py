@@ -1,7 +1,6 @@
 """`bertlib.serving.prediction_inputs` reads lines in five formats, with the columns of the training."""
 
 import io
-import json
 
 from helpers import error_of
 import pytest
@@ -176,13 +175,6 @@ def test_a_tagger_takes_lists_of_words_under_several_names():
 
 
 # --- Answers ---------------------------------------------------------------------------------------------
-
-
-def test_an_answer_has_the_fields_of_the_input_and_overwrites_none():
-    for fields in ({"label": "1", "input_label": "2"}, {"input_label": "2", "label": "1"}):
-        item = prediction_inputs.Input(1, fields)
-        found = json.loads(prediction_inputs.format_answer(item, {"label": "yes"}))
-        assert found == {"label": "yes", "input_label": "2", "input_input_label": "1"}
 
 
 def test_columns_of_one_name_are_all_in_the_answer():

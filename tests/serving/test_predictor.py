@@ -24,13 +24,6 @@ def classifier(classifier_dir):
         yield predictor
 
 
-def test_a_pair_is_given_by_order_or_by_name(classifier):
-    found = classifier("the cat sees a dog .", "the dog eats")
-    assert list(found["probabilities"]) == ["no", "yes"]
-    assert found == classifier(text_b="the dog eats", text_a="the cat sees a dog .")
-    assert found != classifier("the cat sees a dog .") != classifier("the dog eats")
-
-
 def test_a_model_takes_as_many_texts_as_it_was_trained_on(tiny_model, tmp_path, caplog):
     path = write_classifier(tmp_path / "own", tiny_model, task="own data", text_column="first,second")
     (tmp_path / "new.csv").write_text("id,first,second\n7,a cat,a dog\n")
