@@ -20,7 +20,7 @@ from bertlib.data import batches, example_encoding, tfrecord_files
 from bertlib.runs import trained_model
 from bertlib.serving import export_text
 from bertlib.tasks import export_model, serving_warmup
-from bertlib.tasks.choice import choice_head
+from bertlib.tasks.classification import choice_head
 from bertlib.tasks.pretraining import pretraining_head
 from bertlib.tasks.squad import squad_head
 import modeling
