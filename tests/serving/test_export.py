@@ -20,7 +20,7 @@ from bertlib.data import batches, example_encoding, tfrecord_files
 from bertlib.runs import trained_model
 from bertlib.serving import export_text
 from bertlib.tasks import export_model, serving_warmup
-from bertlib.tasks.classification import choice_head
+from bertlib.tasks.classification import classification_head
 from bertlib.tasks.pretraining import pretraining_head
 from bertlib.tasks.squad import squad_head
 import modeling
@@ -38,7 +38,8 @@ MODELS = {
     "tagging_crf": ("tagging", {**linear(5), "crf/transitions": (5, 5)}, TAGS, {"crf": True}),
     "questions": ("questions", squad_head.Span().shapes(CONFIG), None,
                   {"doc_stride": 8, "max_query_length": 8}),
-    "multiple_choice": ("multiple_choice", choice_head.Choice().shapes(CONFIG), None, {"num_choices": 2}),
+    "multiple_choice": ("multiple_choice", classification_head.Choice().shapes(CONFIG), None,
+                        {"num_choices": 2}),
     "masked_words": ("pre-training", pretraining_head.PretrainingHead().shapes(CONFIG), None, {})}
 
 
