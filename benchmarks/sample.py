@@ -17,10 +17,8 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests"))
 import pair_baselines
 import results
-from test_samples import read_mrpc
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 UNITS = {"accuracy": "", "accuracy_in_ten_folds": "", "matthews": "", "cpu": "CPU s", "wall": "s"}
@@ -32,8 +30,12 @@ def read_split(split):
 
     The labels of the test split are in a separate file.
     """
-    rows = read_mrpc(split)[1:]
-    labels = [row[1] for row in read_mrpc("test_labels")[1:]] if split == "test" else [row[0] for row in rows]
+    def read_rows(name):
+        with open(os.path.join(ROOT, "samples", "MRPC", f"{name}.tsv"), encoding="utf-8") as reader:
+            return [line.rstrip("\n").split("\t") for line in reader][1:]
+
+    rows = read_rows(split)
+    labels = [row[1] for row in read_rows("test_labels")] if split == "test" else [row[0] for row in rows]
     return [(int(label), row[3], row[4]) for label, row in zip(labels, rows, strict=True)]
 
 

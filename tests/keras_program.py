@@ -213,12 +213,11 @@ def train():
     encoder.save_checkpoint(f"{OUTPUT}/checkpoint", vocab_file=words)
     np.savez(f"{OUTPUT}/trained.npz", **outputs_and_gradients(encoder, False))
     found["without pooler"] = load_without_pooler(encoder)
-    found["refused"] = [save_beside(encoder, "model.safetensors")]
-    found["beside"] = save_beside(encoder, "ckpt-3.index")
     os.mkdir(f"{OUTPUT}/words_alone")
     alone = shutil.copy(words, f"{OUTPUT}/words_alone/vocab.txt")
-    found["refused settings"] = [save_beside(encoder, "tokenizer_config.json", alone),
-                                 save_beside(encoder, "added_tokens.json", words)]
+    found["beside"] = {name: save_beside(encoder, name, vocab_file) for name, vocab_file in (
+        ("model.safetensors", None), ("ckpt-3.index", None), ("tokenizer_config.json", alone),
+        ("added_tokens.json", words))}
 
     two = BertEncoder.from_checkpoint(f"{OUTPUT}/checkpoint"), BertEncoder.from_checkpoint(MODEL)
     found["again"] = largest(two[0](INPUTS)["pooled_output"], encoder(INPUTS)["pooled_output"])

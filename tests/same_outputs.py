@@ -10,16 +10,17 @@ and the output of each command, and all files in the directory, are compared by 
 With `--continue`, the commit begins the training of a row of the table, is killed after a checkpoint, and the
 working tree continues the training. The result is compared with a training by the working tree alone.
 
-The script prints SAME or the differences of each case. It exits with 1 if a case differs.
+The script prints SAME or the first differences of each case. It exits with 1 if a case differs.
 """
 
 import argparse
+import collections
 import contextlib
+import functools
 import io
 import os
 import pathlib
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -37,7 +38,7 @@ import rows  # noqa: E402
 import scripts  # noqa: E402
 import tiny  # noqa: E402
 
-_SHOWN = 12
+_SHOWN = 12  # differences of a case
 _KILL_STEP = 3  # the first checkpoint of a row
 
 
@@ -200,26 +201,6 @@ def run_program(side, program, trains=None):
     side.record("program", *done)
 
 
-def run_installed(side):
-    """Installs the project as a package, and runs two of its commands."""
-    site = side.directory / "site"
-    checkout = side.directory / "checkout"
-    shutil.copytree(side.code, checkout, ignore=shutil.ignore_patterns(".git", ".venv", "output", "build",
-                                                                     "*.egg-info", "__pycache__", ".*_cache"))
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-                    "--no-deps", "--target", site, checkout], check=True)
-    row = rows.ROWS["one text"]
-    for command, flags in (("bert-run-classifier", row.training_flags()),
-                           ("bert-predict", dict(model_dir="output", input_file="data/dev.csv",
-                                                 output_file="answers.jsonl"))):
-        done = subprocess.run([sys.executable, site / "bin" / command, *tiny.flags(**flags)],
-                              cwd=side.directory, capture_output=True, encoding="utf-8",
-                              env=scripts.environment(PYTHONPATH=str(site)))
-        side.record(command, done.returncode, done.stdout, done.stderr)
-    for folder in (site, checkout):
-        shutil.rmtree(folder)
-
-
 # The parts of a refusal that are compared: the flags, the files and the lines that it names.
 _NAMED = re.compile(r"--\w+|\bline \d+|[\w./-]+\.(?:csv|tsv|jsonl?|txt|ckpt|tfrecord)\b")
 _BAD_LINES = {"blank text": "text,label\nthe cat,a\n ,b\n", "no label": "text,label\nthe cat,a\nthe dog,\n",
@@ -275,34 +256,28 @@ def run_refusals(side):
         side.run(row.script, keeps=_NAMED, **{**row.training_flags(output_dir=f"bad {number}"), **changes})
 
 
-class Case(object):
-    """A case.
+# `row`: the row whose data the case needs. `run`: function that runs its commands in a `Side`. `leaves_out`:
+# expression for the files that are not compared, because they differ between two equal runs.
+Case = collections.namedtuple("Case", ["row", "run", "leaves_out"], defaults=[r"\Z."])
 
-    Attributes:
-      row: the row whose data it needs.
-      run: function that runs its commands in a `Side`.
-      leaves_out: expression for the files that are not compared, because they differ between two equal runs.
-    """
 
-    def __init__(self, row, function, *arguments, leaves_out=r"\Z.", **flags):
-        self.row, self.run = row, lambda side: function(side, *arguments, **flags)
-        self.leaves_out = re.compile(leaves_out)
+def _program(program, trains=None):
+    return Case("one text", functools.partial(run_program, program=program, trains=trains))
 
 
 # The task of a user is no part of the code that is compared.
 _OUR_ROWS = [name for name in rows.ROWS if name != "task of a user"]
 CASES = {
-    **{name: Case(name, run_row, name) for name in _OUR_ROWS},
+    **{name: Case(name, functools.partial(run_row, name=name)) for name in _OUR_ROWS},
     "exports": Case("one text", run_exports), "conversions": Case("one text", run_conversions),
     "vocabulary": Case("pre-training", run_vocabulary), "features": Case("pre-training", run_features),
     "sweep": Case("pairs", run_sweep),
     # The fields of a tf.train.Example, which forks serialize, are in random order. The position of the input
     # contains the names of temporary files.
-    "fork optimizer": Case("one text", run_fork, leaves_out=r"\.tf_?record:|/input_position/"),
+    "fork optimizer": Case("one text", run_fork, r"\.tf_?record:|/input_position/"),
     "two replicas": Case("one text", run_replicas), "Beam": Case("pre-training", run_beam),
-    "bertlib.api": Case("one text", run_program, _API),
-    "serving.load": Case("one text", run_program, _SERVING, "one text"),
-    "BertEncoder": Case("one text", run_program, _KERAS), "installed": Case("one text", run_installed),
+    "bertlib.api": _program(_API), "serving.load": _program(_SERVING, "one text"),
+    "BertEncoder": _program(_KERAS),
     "refusals": Case("one text", run_refusals),
 }
 
@@ -325,7 +300,7 @@ def run_case(case, directory, model, codes):
         case.run(Side(code, work, runner, name == "old"))
         work.rename(directory / name)
     return [line for line in comparisons.compare(directory / "old", directory / "new")
-            if not case.leaves_out.search(line)]
+            if not re.search(case.leaves_out, line)]
 
 
 def continue_case(case, directory, model, codes):
@@ -368,10 +343,6 @@ def extracted(rev):
         yield pathlib.Path(directory)
 
 
-def _cpu_seconds():
-    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-
-
 def compare_cases(rev, names, function):
     """Runs cases, and prints the result of each. Returns the number of cases that differ."""
     different = 0
@@ -385,9 +356,8 @@ def compare_cases(rev, names, function):
                 directory.mkdir()
                 lines = function(CASES[name], directory, model, [(code, old), (ROOT, new)])
                 different += bool(lines)
-                more = [f"… and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
-                print(f"{name}: {'different' if lines else 'SAME'}", *lines[:_SHOWN], *more, sep="\n    ",
-                      flush=True)
+                print(f"{name}: {f'{len(lines)} differences' if lines else 'SAME'}", *lines[:_SHOWN],
+                      sep="\n    ", flush=True)
                 shutil.rmtree(directory)
     return different
 
@@ -410,7 +380,7 @@ def main(arguments=None):
         parser.error(f"unknown case {unknown[0]!r}; see --list" if unknown else "REV is missing")
     different = compare_cases(options.rev, options.case or known,
                               continue_case if options.continues else run_case)
-    print(f"{different} of {len(options.case or known)} cases differ; {_cpu_seconds():.0f} CPU seconds")
+    print(f"{different} of {len(options.case or known)} cases differ")
     return int(different > 0)
 
 

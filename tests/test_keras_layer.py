@@ -156,23 +156,13 @@ def test_a_checkpoint_may_lack_the_pooler(program):
     assert differences["sequence_output"] == 0 and differences["pooled_output"] > 1e-3
 
 
-def test_weights_are_not_saved_where_commands_would_use_other_weights(program):
-    (message, files), = program[0]["refused"]
-    assert "model.safetensors_and_more contains model.safetensors. Commands would use these" in message
-    assert files == ["model.safetensors"]
-
-
-def test_weights_can_be_saved_beside_other_checkpoints_of_keras(program):
-    assert program[0]["beside"] is None  # no error
-    assert (program[1] / "ckpt-3.index_and_more" / "bert_model.ckpt.index").exists()
-
-
-def test_a_vocabulary_is_not_saved_beside_the_settings_of_another_tokenizer(program):
-    for name, saved in zip(("tokenizer_config.json", "added_tokens.json"), program[0]["refused settings"],
-                           strict=True):
-        message, files = saved
-        assert f"{name}_and_more contains {name}. Commands would use these files" in message
-        assert files == [name]
+def test_nothing_is_saved_beside_files_that_commands_would_use_instead(program):
+    found, output, _ = program
+    beside = dict(found["beside"])
+    assert beside.pop("ckpt-3.index") is None  # another checkpoint of Keras: no error
+    assert (output / "ckpt-3.index_and_more" / "bert_model.ckpt.index").exists()
+    for name, (message, files) in beside.items():
+        assert f"{name}_and_more contains {name}. Commands would use these" in message and files == [name]
 
 
 # The errors of `run_bad_inputs` and `run_bad_settings` in tests/keras_program.py.

@@ -6,13 +6,12 @@ import re
 from bertlib.commands import published_files
 
 import absl.flags
-from helpers import write_json
+from helpers import ROOT, write_json
 import pytest
 from test_docs import common_flags, render_flags
 
 import modeling
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
 STABLE = ROOT / "recipes" / "stable.flags"  # flags that can be added to each recipe
 RECIPES = sorted(set((ROOT / "recipes").glob("*.flags")) - {STABLE})
 COMMON = sorted((ROOT / "recipes" / "common").glob("*.flags"))
@@ -45,17 +44,6 @@ def read(path):
 
 
 # --- The files -------------------------------------------------------------------------------------------
-
-
-def test_there_is_a_recipe_for_each_table():
-    tasks = ["mnli", "qqp", "qnli", "sst2", "cola", "stsb", "mrpc", "rte", "squad1.1", "squad2.0", "ner",
-             "swag"]
-    wanted = {f"{task}-{size}" for task in tasks for size in ("base", "large")}
-    wanted |= {f"{task}-large-wwm{case}" for task in ("squad1.1", "mnli") for case in ("", "-cased")}
-    wanted |= {"squad1.1-large-12gb", "squad1.1-large-16gb", "squad2.0-large-12gb", "xnli-chinese",
-               "xnli-multi-cased"}
-    wanted |= {f"mrpc-{size}" for size in ("tiny", "mini", "small", "medium")}
-    assert wanted == {recipe.stem for recipe in RECIPES}
 
 
 def parts(recipe):

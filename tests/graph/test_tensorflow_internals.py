@@ -2,7 +2,6 @@
 
 import ast
 import functools
-import pathlib
 import re
 
 import pytest
@@ -11,9 +10,9 @@ import test_architecture
 
 from bertlib.graph import tensorflow_internals
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-MODULES = {ROOT / "bertlib" / "graph" / "tensorflow_internals.py", ROOT / "tf1" / "_names" / "internals.py"}
-FILES = sorted([*ROOT.glob("*.py"), *(ROOT / "bertlib").rglob("*.py"), *(ROOT / "tf1").rglob("*.py")])
+MODULES = {test_architecture.ROOT / path for path in (
+    "bertlib/graph/tensorflow_internals.py", "tf1/_names/internals.py")}
+FILES = [path for paths in test_architecture.FILES.values() for path in paths]
 INTERNALS = re.compile(r"tensorflow\.(?!compat\.v1$)|tf_keras\.")
 # Private names that do not belong to TensorFlow: methods of a namedtuple, the function that ends a process,
 # the name of a function in an arg_scope, the scopes of tf_slim, and names of a `Namespace` of tf1.
