@@ -14,6 +14,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tokenize
 
 import pytest
 
@@ -311,19 +312,10 @@ def test_no_part_of_tf1_stands_in_the_way_of_a_name_of_tensorflow():
 OTHERS = {"tf", "np", "json", "os", "flags", "hub", "hvd", "tensorflow", "horovod", "session", "self"}
 
 
-def defined_names(path):
-    """Returns the names that a file defines, imports or assigns, also inside of classes and functions."""
-    found = set()
-    for node in nodes_of(path):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            found.add(node.name)
-        elif isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
-            found.add(getattr(node, "id", None) or node.attr)
-        elif isinstance(node, ast.arg):
-            found.add(node.arg)
-        elif isinstance(node, ast.alias):
-            found.add(node.asname or node.name)
-    return found
+def names_in(path):
+    """Returns the names in the code of a file, without those in strings and comments."""
+    with open(path, "rb") as file:
+        return {token.string for token in tokenize.tokenize(file.readline) if token.type == tokenize.NAME}
 
 
 def stale_names(texts, names_of_modules, classes):
@@ -348,7 +340,7 @@ def names_of_all_modules():
     names_of_modules = {}
     for path in (path for paths in FILES.values() for path in paths):
         module = path.parent.name if path.stem == "__init__" else path.stem
-        names_of_modules.setdefault(module, {"py"}).update(defined_names(path))
+        names_of_modules.setdefault(module, {"py"}).update(names_in(path))
         names_of_modules.setdefault(path.parent.name, set()).add(path.stem)
     classes = set(dir(builtins)).union(*names_of_modules.values())
     for other in OTHERS | {"bertlib", "tf1"}:

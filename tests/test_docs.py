@@ -1,6 +1,5 @@
 """The names in README.md and in docs/ exist: files, links, names in code, commands and their flags."""
 
-import ast
 import functools
 import itertools
 import pkgutil
@@ -38,11 +37,6 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relativ
 @functools.cache
 def text_of(page):
     return page.read_text(encoding="utf-8")
-
-
-@functools.cache
-def tree_of(path):
-    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def code_lines(text):
@@ -181,18 +175,12 @@ def paths_of(script):
     return [path for path in (ROOT / script, ROOT / "benchmarks" / script) if path.is_file()]
 
 
-def flags_defined_in(node):
-    """Returns the names of the flags that some code defines. For a computed name, returns all possible names.
+def flags_defined_in(path):
+    """Returns the names of the flags that a program defines. For a computed name, returns all possible names.
     """
-    found = set()
-    for call in (part for part in ast.walk(node) if isinstance(part, ast.Call)):
-        function = getattr(call.func, "attr", "")
-        if function.startswith("DEFINE_") or function == "add_argument":
-            strings = call.args[:1] if isinstance(call.args[0], ast.Constant) else ast.walk(node)
-            values = [part.value for part in strings if isinstance(part, ast.Constant)
-                      and isinstance(part.value, str)]
-            found.update(value.lstrip("-") for value in values if re.fullmatch(r"(--)?\w+", value))
-    return found
+    source = text_of(path)
+    found = re.findall(r'(?:DEFINE_\w+|add_argument)\(\s*"(?:--)?(\w+)"', source)
+    return {*found, *(re.findall(r'"(\w+)"', source) if "add_argument(f" in source else [])}
 
 
 @functools.cache
@@ -202,10 +190,9 @@ def flags_of(script):
     if path.parent == ROOT:
         entries = [*render_flags.module_of(path.stem).ENTRIES, *common_flags.COMMON]
         return {"help", "helpfull", "flagfile", *(entry.name for entry in entries)}
-    own = flags_defined_in(tree_of(path))
-    if "results.add_flag(" in path.read_text(encoding="utf-8"):
-        own |= flags_defined_in(tree_of(ROOT / "benchmarks" / "results.py"))
-    source = path.read_text(encoding="utf-8")
+    own, source = flags_defined_in(path), text_of(path)
+    if "results.add_flag(" in source:
+        own |= flags_defined_in(ROOT / "benchmarks" / "results.py")
     # A script with `parse_known_args` passes unknown flags on to a command whose name is in its code.
     handed_to = [command for command in COMMANDS if command in source] if "parse_known_args" in source else []
     return own.union(*map(flags_of, handed_to))
@@ -226,7 +213,7 @@ def test_commands_have_the_flags_that_they_are_given(page):
 def test_flags_between_backticks_are_those_of_some_command(page):
     scripts = [*COMMANDS, *(str(path.relative_to(ROOT)) for path in (ROOT / "benchmarks").rglob("*.py"))]
     known = FOREIGN_FLAGS.union(*map(flags_of, scripts),
-                                flags_defined_in(tree_of(ROOT / "tf1" / "__main__.py")))
+                                flags_defined_in(ROOT / "tf1" / "__main__.py"))
     mentioned = re.findall(r"(?<![\w-])--([a-z][\w-]*)", " ".join(code_spans(text_of(page))))
     assert not set(mentioned) - known
 
@@ -234,10 +221,9 @@ def test_flags_between_backticks_are_those_of_some_command(page):
 @each_page
 def test_make_and_installed_commands_exist(page):
     code = "\n".join([*code_lines(text_of(page)), *code_spans(text_of(page))])
-    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    targets = re.findall(r"^([\w-]+):", text_of(ROOT / "Makefile"), re.MULTILINE)
     assert set(re.findall(r"^make ([\w-]+)", code, re.MULTILINE)) <= set(targets)
-    installed = re.findall(r"^(bert-[\w-]+) = ", (ROOT / "pyproject.toml").read_text(encoding="utf-8"),
-                           re.MULTILINE)
+    installed = re.findall(r"^(bert-[\w-]+) = ", text_of(ROOT / "pyproject.toml"), re.MULTILINE)
     named = set(re.findall(r"^bert-[\w-]+", code, re.MULTILINE))
     assert named <= set(installed)
     if page.name == "install.md":
@@ -275,8 +261,8 @@ def test_steps_that_tf1_overrides_are_steps_of_the_core():
     table = text_of(OF_TF1).split("\n## How the Estimator extends bertlib's\n")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (.*?)\| (.*?) \|", table, re.MULTILINE)[2:]
     named = {name for _, names in rows for name in code_spans(names)}
-    methods = {node.name for path in test_architecture.FILES["tf1._run"] if path.stem.startswith("script_")
-               for node in ast.walk(tree_of(path)) if isinstance(node, ast.FunctionDef)}
+    methods = {name for path in test_architecture.FILES["tf1._run"] if path.stem.startswith("script_")
+               for name in re.findall(r"def (\w+)", text_of(path))}
     assert named and named <= methods
 
 

@@ -260,21 +260,12 @@ def sgdm(weight, gradient, slots, rate, step, decay):
 RULES = {"adamw": adamw, "lamb": lamb, "adafactor": adafactor, "sgdm": sgdm}
 
 
-def _ways_of_each_optimizer():
-    """Returns parameters of tests: all ways to store and update variables for adamw, which has a C++ kernel,
-    and one or two ways for each other optimizer."""
-    optimizers = {name: (name, rule, {}) for name, rule in RULES.items()}
-    optimizers["adamw-corrected"] = ("adamw", corrected_adamw, {"adam_bias_correction": True})
-    ways = {"resource-1": (True, 1, None), "reference-3": (False, 3, None), "native-3": (True, 3, "native"),
-            "no-compiler-3": (True, 3, "no compiler")}
-    for name, optimizer in optimizers.items():
-        for way in ways if name == "adamw" else ("reference-3", "native-3"):
-            yield pytest.param(*optimizer, *ways[way], id=f"{name}-{way}", marks=[] if (
-                name == "adamw" or way == "native-3") else pytest.mark.slow(reason="twelve more steps"))
-
-
-@pytest.mark.parametrize("optimizer, rule, options, use_resource, steps, compiled",
-                         list(_ways_of_each_optimizer()))
+@pytest.mark.parametrize("optimizer, rule, options, use_resource, steps, compiled", [
+    *((name, rule, {}, *way) for name, rule in RULES.items()
+      for way in ((True, 3, "native"), (False, 3, None))),
+    # There is a C++ kernel for adamw.
+    ("adamw", adamw, {}, True, 1, None), ("adamw", adamw, {}, True, 3, "no compiler"),
+    ("adamw", corrected_adamw, {"adam_bias_correction": True}, True, 3, "native")])
 def test_twelve_steps_of_an_optimizer_are_its_formula(optimizer, rule, options, use_resource, steps, compiled,
                                                       monkeypatch):
     loss, factor = build_problem(use_resource)

@@ -97,11 +97,8 @@ class AllReduce:
         The sums of a graph run one after the other, in the order in which this method was called. All
         replicas must call it in the same order.
         """
-        return self.run_after_previous(self.reduce, tensor)
-
-    def reduce(self, tensor):
-        """Adds the op of `sum`."""
-        return tf.raw_ops.CollectiveReduceV2(input=tensor, merge_op="Add", final_op="Id", **self.options())
+        return self.run_after_previous(lambda value: tf.raw_ops.CollectiveReduceV2(
+            input=value, merge_op="Add", final_op="Id", **self.options()), tensor)
 
     def options(self):
         """Returns the arguments of a collective op that are the same for all ops, except the key."""
@@ -151,18 +148,14 @@ class AllReduce:
         self.gradients_ready = time_after([add for _, add in pairs], pairs[-1][0].read_value)
         assigns = []
         for indices in buckets([variable for variable, _ in pairs]):
-            assigns += self._sum_bucket([pairs[index] for index in indices])
+            variables, adds = zip(*(pairs[index] for index in indices))
+            with tf.control_dependencies(adds):
+                values = [variable.read_value() for variable in variables]
+            dtype = values[0].dtype
+            sums = self.sum_concatenated([tf.cast(value, self._exchange_dtype or dtype) for value in values])
+            assigns += [variable.assign(tf.cast(summed, dtype), read_value=False)
+                        for variable, summed in zip(variables, sums)]
         return assigns
-
-    def _sum_bucket(self, pairs):
-        variables, adds = zip(*pairs)
-        with tf.control_dependencies(adds):
-            values = [variable.read_value() for variable in variables]
-        dtype = values[0].dtype
-        exchange_dtype = self._exchange_dtype or dtype
-        sums = self.sum_concatenated([tf.cast(value, exchange_dtype) for value in values])
-        return [variable.assign(tf.cast(summed, dtype), read_value=False)
-                for variable, summed in zip(variables, sums)]
 
     def seconds_waited(self, ops, result):
         """Returns a float64 scalar tensor: the seconds from `gradients_ready` until all of `ops` have run.

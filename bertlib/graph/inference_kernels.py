@@ -24,10 +24,11 @@ class InferenceKernels:
         no effect.
     """
 
+    split_heads = staticmethod(formulas.split_heads)
+    merge_heads = staticmethod(formulas.merge_heads)
+
     def __init__(self, uses_one_dnn=False):
         self.uses_one_dnn = uses_one_dnn
-        self.split_heads = formulas.split_heads
-        self.merge_heads = formulas.merge_heads
 
     def linear(self, inputs, weights, biases, activation=None, residual=None):
         """Returns activation(inputs · weights + biases) + residual. For this product, the list of weights is

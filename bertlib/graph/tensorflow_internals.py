@@ -57,7 +57,7 @@ def control_flow_context(graph_or_op):
 
 
 def add_control_inputs(op, others):
-    """Makes an existing op wait for other ops. The public `tf.control_dependencies` category new ops only."""
+    """Makes an existing op wait for other ops. The public `tf.control_dependencies` affects new ops only."""
     op._add_control_inputs(others)
 
 

@@ -17,8 +17,8 @@ import re
 from bertlib.system import files
 
 _EXAMPLE = '{"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", "index": 0}}'
-# The form of TF_CONFIG, see `files.has_form`. The members of a job are a list, or a dict {"0": address, …}.
-_FORM = {"cluster": ({"*": ([str], {"*": str})}, None), "task": ({}, None)}
+# The form of TF_CONFIG, see `files.has_form`.
+_FORM = {"cluster": ({"*": [str]}, None), "task": ({}, None)}
 # Matches "host:port". The host is a name, an IPv4 address, or "[IPv6 address]".
 _ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([^\s/\[\]:@]+)):([0-9]{1,5})")
 # Kinds of machines that train, in the order of their replicas. Replica 0 is on the chief (or master). If
@@ -73,9 +73,7 @@ def from_environment(environment=os.environ):
     try:
         config = json.loads(text) if text.strip() else {}
         _require(files.has_form(config, _FORM), "it does not have the form of the example")
-        jobs = {job: members if isinstance(members, list) else
-                [members.get(str(number)) for number in range(len(members))]
-                for job, members in (config.get("cluster") or {}).items()}
+        jobs = config.get("cluster") or {}
         for address in itertools.chain(*jobs.values()):
             _split(address)
         task = config.get("task") or {}
@@ -103,7 +101,7 @@ def _shown(value):
 
 def _split(address):
     """Returns (host, port) of an address that `_ADDRESS` matches."""
-    match = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
+    match = _ADDRESS.fullmatch(address)
     if not match or not 0 < int(match[3]) < 2**16:
         raise ValueError(f'{_shown(address)} is not an address of the form "host:port", or "[host]:port" for '
                          "IPv6")

@@ -96,34 +96,6 @@ def count_here(num_replicas, environment=os.environ):
     return num_replicas or max(1, len(gpus))
 
 
-def _environment(plan, local_index, spec):
-    """Returns the environment variables of a replica with the description `spec`."""
-    changes = {replica_group.VARIABLE: json.dumps(spec)}
-    gpus = gpu_libraries.visible_gpus()
-    if gpus:
-        changes["CUDA_VISIBLE_DEVICES"] = gpus[local_index]
-    if plan.local_count > 1:
-        changes.update(workers.share_of_cores(plan.local_count))
-    return {**os.environ, **changes}
-
-
-def listen(cluster):
-    """Returns the socket that listens at the first address of a `cluster.Cluster`; None on another machine.
-
-    Raises:
-      OSError: another process already listens at this port.
-    """
-    if cluster.index != 0:
-        return None
-    host, port = cluster.coordinator
-    try:
-        return replica_meeting.listener(host, port)
-    except OSError as error:
-        raise OSError(f"This machine cannot listen at port {port}, which TF_CONFIG names ({error.strerror}). "
-                      "Another job on this machine may still use the port: end that job, or name another "
-                      "port in TF_CONFIG on all machines.") from error
-
-
 # --- The replicas ----------------------------------------------------------------------------------------
 
 
@@ -179,6 +151,8 @@ def _start(plan, attempt, listener, key, directory):
     place = plan.cluster
     command = plan.namespace.wrap_command(plan.command) if plan.namespace else plan.command
     first, machines = (place.index * plan.local_count, len(place.addresses)) if place else (0, 1)
+    gpus = gpu_libraries.visible_gpus()
+    environment = {**os.environ, **(workers.share_of_cores(plan.local_count) if plan.local_count > 1 else {})}
     for number in range(plan.local_count):
         index = first + number
         log = os.path.join(directory, f"log-{index}") if index else None
@@ -187,9 +161,11 @@ def _start(plan, attempt, listener, key, directory):
                 "coordinator": place.coordinator if place else listener.getsockname(),
                 "listener": None if index else listener.fileno(), "key": key, "timeout": plan.timeout,
                 "launcher": os.getpid(), "log": log, "attempt": attempt}
+        own = {"CUDA_VISIBLE_DEVICES": gpus[number]} if gpus else {}
+        own[replica_group.VARIABLE] = json.dumps(spec)
         with open(log, "ab") if log else contextlib.nullcontext() as output:
-            yield _Replica(index, log, command, _environment(plan, number, spec), stdout=output,
-                           stderr=output, stdin=subprocess.DEVNULL if index else None,
+            yield _Replica(index, log, command, {**environment, **own}, stdout=output, stderr=output,
+                           stdin=subprocess.DEVNULL if index else None,
                            pass_fds=[] if index else [listener.fileno()])
 
 
@@ -358,9 +334,20 @@ def _run_once(plan, attempt, listener, key, signals):
 @contextlib.contextmanager
 def _listeners(plan):
     """Returns a context manager that listens at the ports of a plan. It yields the socket at which replica 0
-    listens. On a machine without replica 0, it yields None."""
+    listens. On a machine without replica 0, it yields None.
+
+    Raises:
+      OSError: another process already listens at the port, or the replicas cannot meet.
+    """
     if plan.cluster:
-        with listen(plan.cluster) or contextlib.nullcontext() as listener:
+        host, port = plan.cluster.coordinator
+        try:
+            listener = replica_meeting.listener(host, port) if plan.cluster.index == 0 else None
+        except OSError as error:
+            raise OSError(f"This machine cannot listen at port {port}, which TF_CONFIG names "
+                          f"({error.strerror}). Another job on this machine may still use the port: end that "
+                          "job, or name another port in TF_CONFIG on all machines.") from error
+        with listener or contextlib.nullcontext():
             yield listener
         return
     # The replicas of one machine meet at a Unix socket.

@@ -128,8 +128,8 @@ def _refusal(hello, hellos, count):
     if hello["count"] != count:
         return (f"{place} belongs to a run of {hello['count']} replicas, but replica 0 to a run of {count}. "
                 "Pass the same --num_replicas on each machine.")
-    if not 0 < index < count or index in hellos:
-        return (f"{place} says that it is replica {index}, but this number is invalid or already in use. "
+    if index in hellos:
+        return (f"{place} says that it is replica {index}, but this number is already in use. "
                 "Another run probably uses the same address: end that run, or name another port for this "
                 "run.")
     return None

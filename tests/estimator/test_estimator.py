@@ -12,6 +12,7 @@ import pathlib
 import re
 import shutil
 import threading
+from unittest import mock
 
 from google.protobuf import text_format
 from helpers import events_in, snapshot, tensors_of
@@ -67,37 +68,23 @@ def steps_of(model_dir):
     return sorted(int(match.group(1)) for match in found if match)
 
 
-class Recorder(tf.train.SessionRunHook):
-    """A hook that records its calls in a list. Several hooks can share the list."""
-
-    def __init__(self, name, calls):
-        for what in ("begin", "after_create_session", "before_run", "after_run", "end"):
-            setattr(self, what, functools.partial(self._note, calls, f"{name}.{what}"))
-
-    def _note(self, calls, what, *arguments):
-        calls.append(what)
-        if what.endswith(".after_create_session"):
-            self.session, _ = arguments
+def recorded(calls, name, kind=tf.train.SessionRunHook, returned="before_run.return_value", value=None):
+    """Returns a hook or a listener whose calls are recorded in a `mock.Mock`, which several of them share."""
+    made = mock.Mock(spec=kind, **{returned: value})
+    calls.attach_mock(made, name)
+    return made
 
 
-class Listener(tf.train.CheckpointSaverListener):
-    """A listener of a saver. It records its calls, and can request a stop at a step."""
+def listener(calls, stop_at=None):
+    """Returns a listener of a saver. It can request a stop at a step."""
+    return recorded(calls, "listener", tf.train.CheckpointSaverListener, "after_save.side_effect",
+                    lambda session, step: step == stop_at)
 
-    def __init__(self, calls, stop_at=None):
-        self.calls, self.stop_at = calls, stop_at
 
-    def begin(self):
-        self.calls.append("listener.begin")
-
-    def before_save(self, session, global_step_value):
-        self.calls.append(f"listener.before_save {global_step_value}")
-
-    def after_save(self, session, global_step_value):
-        self.calls.append(f"listener.after_save {global_step_value}")
-        return global_step_value == self.stop_at
-
-    def end(self, session, global_step_value):
-        self.calls.append(f"listener.end {global_step_value}")
+def names_of(calls):
+    """Returns the names of recorded calls. For the calls of a listener, they end with the step."""
+    return [" ".join([name, *map(str, given[1:])]) if name.startswith("listener.") else name
+            for name, given, _ in calls.mock_calls]
 
 
 @pytest.fixture
@@ -185,14 +172,14 @@ def test_input_fn_gets_the_arguments_that_it_takes(counting, input_fn):
 
 
 def test_training_hooks_run_in_the_published_order(counting):
-    calls = []
-    model_fn = replacing(training_hooks=[Recorder("spec", calls)],
-                         training_chief_hooks=[Recorder("chief", calls)])
+    calls = mock.Mock()
+    model_fn = replacing(training_hooks=[recorded(calls, "spec")],
+                         training_chief_hooks=[recorded(calls, "chief")])
     counting(model_fn=model_fn).train(endless, steps=1,
-                                      hooks=[Recorder("user1", calls), Recorder("user2", calls)],
-                                      saving_listeners=[Listener(calls)])
+                                      hooks=[recorded(calls, "user1"), recorded(calls, "user2")],
+                                      saving_listeners=[listener(calls)])
     hooks = ["chief", "user1", "user2", "spec"]
-    assert calls == [
+    assert names_of(calls) == [
         "listener.begin", *(f"{hook}.begin" for hook in hooks),
         "listener.before_save 0", "listener.after_save 0",
         *(f"{hook}.after_create_session" for hook in hooks),
@@ -202,13 +189,11 @@ def test_training_hooks_run_in_the_published_order(counting):
 
 
 def test_listeners_hear_of_each_save_and_can_stop_training(counting):
-    calls = []
+    calls = mock.Mock()
     model = counting(save_checkpoints_steps=2).train(endless, steps=100,
-                                                     saving_listeners=[Listener(calls, stop_at=4)])
-    assert calls == ["listener.begin", "listener.before_save 0", "listener.after_save 0",
-                     "listener.before_save 2",
-                     "listener.after_save 2", "listener.before_save 4", "listener.after_save 4",
-                     "listener.end 4"]
+                                                     saving_listeners=[listener(calls, stop_at=4)])
+    assert names_of(calls) == ["listener.begin", *(f"listener.{when}_save {step}" for step in (0, 2, 4)
+                                                   for when in ("before", "after")), "listener.end 4"]
     assert steps_of(model.model_dir) == [0, 2, 4] and model.get_variable_value("total") == 4
 
 

@@ -217,11 +217,9 @@ def test_a_limit_of_the_address_space_limits_the_free_memory(monkeypatch):
 
 
 @pytest.mark.parametrize("changes, complaint", [
-    (dict(card="t5"), "should be one of <rtx3080ti|"), (dict(card="t4", gpu_memory_gb=12), "Leave one of"),
+    (dict(card="t4", gpu_memory_gb=12), "Leave one of"),
     (dict(max_seq_length="64"), "max_position_embeddings"),
-    (dict(do_train=True), "the separator -- is missing"),
-    (dict(gpu_memory_gb="nan"), "must be a number of at least 0 and at most 1e"),
-    (dict(bert_config_file="nowhere.json"), "nowhere.json")], ids=str)
+    (dict(do_train=True), "the separator -- is missing")], ids=str)
 def test_the_script_refuses(plan, changes, complaint):
     plan(**{"max_seq_length": "16", **changes}).assert_refused(complaint)
 

@@ -51,19 +51,6 @@ def test_replicas_have_the_parts_that_one_process_has(options):
         np.testing.assert_equal(found[index][micro_batch], whole)
 
 
-def test_without_training_replicas_take_batches_in_turn():
-    def numbers(replica):
-        with tf.Graph().as_default():
-            if replica:
-                input_pipeline.shard_input(replica)
-            arrays = {"number": np.arange(7, dtype=np.int32)}
-            dataset = input_pipeline.evaluation_dataset(input_pipeline.array_examples(arrays), 2)
-            return [batch["number"].tolist() for batch in read_batches(dataset)]
-
-    first, second, third = [numbers(Replica(index, 3)) for index in range(3)]
-    assert [first[0], second[0], third[0], first[1]] == numbers(None) and len(second) == len(third) == 1
-
-
 def vote_of(said):
     """Returns a vote of replica 0. The other replica answers with `said`, and has the same weights."""
     with tf.Graph().as_default():

@@ -37,17 +37,6 @@ def settled(memory_gb=1000, sequences_per_example=1, **flags):
     return found.step_config, found.messages, simulation.steps
 
 
-def test_flags_have_the_same_names_in_the_step():
-    step, messages, _ = settled(precision="fp16", recompute="layers", recompute_segment=2, optimizer="lamb",
-                                lr_schedule="cosine", gradient_accumulation_steps=4, max_seq_length=64)
-    assert step == StepConfig(
-        train_batch_size=32, gradient_accumulation_steps=4, tokens_per_micro_batch=0, max_seq_length=64,
-        trim_padding=True, remove_padding=True, precision="fp16", recompute="layers",
-        recompute_segment=2, compile_kernels=True, optimizer="lamb", lr_schedule="cosine")
-    assert (step.batch.micro_batch_size, step.loss_scaling, step.batch.is_unequal,
-            messages) == (8, True, False, [])
-
-
 def test_replicas_share_the_batch_with_their_micro_batches():
     step, messages, _ = settled(num_replicas=4, gradient_accumulation_steps=2, gradient_dtype="bf16")
     assert (step.batch, step.gradient_dtype, messages) == (Batch(32, 2, 4), "bf16", [])

@@ -29,24 +29,15 @@ def server(monkeypatch):
 
 @pytest.fixture
 def path(tmp_path):
-    return str(tmp_path / "folder" / "file.bin")
+    return tmp_path / "folder" / "file.bin"
 
 
 def fetch(server, path):
     return http_download.fetch(f"{server.address}/a/file.bin", path, timeout=5)
 
 
-def content(path):
-    with open(path, "rb") as reader:
-        return reader.read()
-
-
 def ranges(server):
     return [headers.get("Range") for _, headers in server.requests]
-
-
-def left(path):
-    return sorted(os.listdir(os.path.dirname(path)))
 
 
 def break_off(server, path):
@@ -55,7 +46,7 @@ def break_off(server, path):
     with pytest.raises(http_download.ServerError,
                        match="was interrupted after 30,000 of 100,000 bytes.*are kept"):
         fetch(server, path)
-    assert os.path.getsize(f"{path}.partial") == 30_000 and not os.path.exists(path)
+    assert os.path.getsize(f"{path}.partial") == 30_000 and not path.exists()
     server.requests.clear()
 
 
@@ -66,14 +57,14 @@ def test_a_file_that_has_changed_is_fetched_anew(server, path, changed, has_tags
     if not has_tags:  # such a server answers that the requested bytes do not exist
         server.answer = lambda handler, data, answer=server.answer: (
             handler.send_error(416) if "Range" in handler.headers else answer(handler, data))
-    assert fetch(server, path) and content(path) == changed
+    assert fetch(server, path) and path.read_bytes() == changed
 
 
 @pytest.mark.parametrize("lacks", ["ranges", "tags"])
 def test_a_server_without_ranges_or_versions_sends_all_of_it_again(server, path, lacks):
     setattr(server, lacks, False)
     break_off(server, path)
-    assert fetch(server, path) and content(path) == DATA
+    assert fetch(server, path) and path.read_bytes() == DATA
     assert ranges(server) == ["bytes=30000-" if lacks == "ranges" else None]
 
 
@@ -81,7 +72,7 @@ def test_what_has_come_from_another_address_is_not_gone_on_with(server, path):
     server.tag = '"same"'  # both files have the same tag
     break_off(server, path)
     server.files["/b"] = other = DATA[1:] + b"."
-    assert http_download.fetch(f"{server.address}/b", path) and content(path) == other
+    assert http_download.fetch(f"{server.address}/b", path) and path.read_bytes() == other
 
 
 def test_a_range_that_begins_elsewhere_is_not_taken(server, path):
@@ -94,7 +85,7 @@ def test_a_range_that_begins_elsewhere_is_not_taken(server, path):
         answer(handler, data)
 
     server.answer = wrong
-    assert fetch(server, path) and content(path) == DATA
+    assert fetch(server, path) and path.read_bytes() == DATA
 
 
 def test_refusals_web_pages_and_silence_are_said(server, path):
@@ -109,14 +100,14 @@ def test_refusals_web_pages_and_silence_are_said(server, path):
             http_download.fetch(address, path, timeout=0.1)
     with pytest.raises(http_download.ServerError, match="/x: the server does not answer .*refused") as error:
         http_download.fetch(address, path, timeout=5)
-    assert "kept" not in str(error.value) and not left(path)
+    assert "kept" not in str(error.value) and not list(path.parent.iterdir())
 
 
 def test_a_disk_without_room_is_said_before_anything_is_written(server, path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 99_999))
     with pytest.raises(OSError, match="the disk is full: it takes 0.10 MB, and 0.10 MB are free"):
         fetch(server, path)
-    assert not left(path)
+    assert not list(path.parent.iterdir())
 
 
 # --- Unpacking -------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import pathlib
 
 from devices import device, is_device
 import pytest
@@ -30,8 +31,7 @@ def test_a_link_stays_and_the_file_that_it_leads_to_is_replaced(tmp_path, target
     (tmp_path / "other").symlink_to(f"folder/{target}")
     (tmp_path / "link").symlink_to(tmp_path / "other")
     with files.atomic_replacement(str(tmp_path / "link")) as partial:
-        with open(partial, "w") as writer:
-            writer.write("after")
+        pathlib.Path(partial).write_text("after")
         assert not (folder / "new").exists() and (folder / "there").read_text() == "before"
     assert os.readlink(tmp_path / "link") == str(tmp_path / "other")
     assert os.readlink(tmp_path / "other") == f"folder/{target}"
@@ -42,8 +42,7 @@ def test_a_link_that_cannot_be_written_to_leaves_all_unchanged(tmp_path):
     (tmp_path / "file").write_text("before")
     (tmp_path / "link").symlink_to("file")
     with pytest.raises(KeyError), files.atomic_replacement(str(tmp_path / "link")) as partial:
-        with open(partial, "w") as writer:
-            writer.write("after")
+        pathlib.Path(partial).write_text("after")
         raise KeyError
     assert (tmp_path / "file").read_text() == "before" and everything(tmp_path) == ["file", "link"]
     (tmp_path / "loop").symlink_to("loop")
@@ -64,8 +63,7 @@ def test_names_are_limited_in_bytes_and_not_in_characters(tmp_path, name):
     path = tmp_path / name
     path.write_text("before")
     with locks.lock_file(str(path)), files.atomic_replacement(str(path)) as partial:
-        with open(partial, "w") as writer:
-            writer.write("after")
+        pathlib.Path(partial).write_text("after")
         assert path.read_text() == "before" and len(everything(tmp_path)) == 3
     assert path.read_text() == "after" and everything(tmp_path) == [name]
 

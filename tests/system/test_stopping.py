@@ -23,9 +23,7 @@ def batches_from_step(params):
 @pytest.mark.parametrize("module, input_fn, at, computed, saved", [
     (estimator, batches_from_step, 6, 6, 1),
     # The position of a script's own input is saved between two steps, and not between micro-batches.
-    (tf1.estimator, foreign_batches, 6, 8, 2), *(
-    pytest.param(estimator, batches_from_step, *values, marks=pytest.mark.slow(reason="three more trainings"))
-    for values in ((8, 8, 2), (1, 1, 0)))])
+    (tf1.estimator, foreign_batches, 6, 8, 2)])
 def test_a_step_that_is_not_whole_is_dropped_and_taken_again(module, input_fn, at, computed, saved,
                                                              tmp_path):
     stopped, again, whole = (Stopping(tmp_path / name, place, 4, module) for name, place in (
