@@ -1,5 +1,6 @@
 """convert_checkpoint.py as a user runs it: conversions in both directions, and errors."""
 
+import contextlib
 import json
 import os
 import re
@@ -100,7 +101,7 @@ def refusal(run_script, tmp_path):
 def test_tensorflow_to_hugging_face_and_back(convert, tmp_path):
     arrays = {**tiny.weights(), **random_arrays({**MASKED_LM, **NEXT_SENTENCE})}
     config = {**tiny.CONFIG, "pooler_type": "first_token_transform"}
-    published = write_published(tmp_path / "published", arrays, config)
+    published = write_published(tmp_path / "cased_L-12_H-768_A-12", arrays, config)
     theirs, back = tmp_path / "a" / "b", tmp_path / "back"
     log = convert(input=published / "bert_model.ckpt", output=theirs)
     assert set(os.listdir(theirs)) == {
@@ -111,6 +112,8 @@ def test_tensorflow_to_hugging_face_and_back(convert, tmp_path):
         "model_type": "bert"}
     assert not any(line.startswith("WARNING") for line in log)
     assert "The Hugging Face class of the model is BertForPreTraining." in log
+    assert read_json(theirs / "tokenizer_config.json") == {
+        "do_lower_case": False, "model_max_length": 40, "tokenizer_class": "BertTokenizer"}
     assert log[-1].startswith(f"{len(arrays)} of {len(arrays)} tensors of {published / 'bert_model.ckpt'} "
                               f"are in {theirs}: ")
 
@@ -180,6 +183,7 @@ def test_a_taggers_directory_there_and_back_and_its_crf(convert, tiny_model, tmp
     arrays = tensors_of(directory / "model.ckpt-7")
     log = convert(input=directory, output=tmp_path / "theirs")
     assert any(line.startswith("WARNING: The CRF is left out") for line in log)
+    assert any(line.endswith("BERT does not have these tensors: crf/transitions.") for line in log)
     assert_same(safetensors.load_file(tmp_path / "theirs" / "model.safetensors"),
                 their_arrays({name: array for name, array in arrays.items()
                               if name not in ("crf/transitions", "global_step")}))
@@ -228,21 +232,14 @@ def test_what_the_tokenizer_does_goes_along(convert, tiny_model, tmp_path):
     {"a": 0, "b": "1"}, {"a": 0, "b": 0}, {"a": 0, "b": 2}, ["a"], {"a\nb": 0}, {},
     {str(index): index for index in range(WORDS + 1)}], ids=range(7))
 def test_ids_that_are_no_lines_of_a_vocabulary(tiny_model, tmp_path, vocab):
-    with pytest.raises(ValueError, match=f"a WordPiece vocabulary with at most {WORDS} different entries"):
-        vocabulary_of(tiny_model, tmp_path / "start", vocab)
-
-
-def test_a_vocabulary_may_have_fewer_entries_than_the_model(tiny_model, tmp_path):
-    assert vocabulary_of(tiny_model, tmp_path / "start", {"a": 0}) == (b"a\n", set())
-
-
-def vocabulary_of(tiny_model, start, vocab):
-    """Reads the vocabulary of a model in `start` whose tokenizer.json has these entries."""
-    shutil.copytree(tiny_model.hugging_face, start)
+    start = shutil.copytree(tiny_model.hugging_face, tmp_path / "start")
     (start / "vocab.txt").unlink()
-    write_json(start / "tokenizer.json", {"model": {"type": "WordPiece", "vocab": vocab}})
-    source = checkpoint_formats.open_checkpoint(start)
-    return convert_checkpoint.read_vocabulary(Settings({"vocab_file": None}), source, WORDS)
+    source, settings = checkpoint_formats.open_checkpoint(start), Settings({"vocab_file": None})
+    for model, fits in (({"a": 0}, True), (vocab, False)):
+        write_json(start / "tokenizer.json", {"model": {"type": "WordPiece", "vocab": model}})
+        with contextlib.nullcontext() if fits else pytest.raises(
+                ValueError, match=f"a WordPiece vocabulary with at most {WORDS} different entries"):
+            assert convert_checkpoint.read_vocabulary(settings, source, WORDS) == (b"a\n", set())
 
 
 # --- Trainings -------------------------------------------------------------------------------------------
@@ -302,27 +299,6 @@ def test_weights_only_writes_the_letter_case_and_refuses_files_of_another_model(
     assert message in refusal(**flags, vocab_file=other)
     shutil.copyfile(other, directory / "vocab.txt")
     assert message in refusal(**flags)
-
-
-def test_a_training_becomes_a_hugging_face_model_and_what_has_no_place_there_is_named(
-        convert, training, tiny_model, tmp_path):
-    directory, model = training
-    log = convert(input=directory, output=tmp_path / "out", vocab_file=tiny_model.vocab, to="hugging_face",
-                  bert_config_file=tiny_model.config, do_lower_case=False, weights_only=True)
-    own = [name for name in model if name in FORK]
-    assert_same(safetensors.load_file(tmp_path / "out" / "model.safetensors"),
-                their_arrays({name: array for name, array in model.items() if name not in own}))
-    assert ("WARNING: Left out, because a published BERT does not have these tensors: "
-            f"{', '.join(sorted(own))}.") in log
-    assert read_json(tmp_path / "out" / "tokenizer_config.json") == {
-        "do_lower_case": False, "model_max_length": 40, "tokenizer_class": "BertTokenizer"}
-
-
-def test_letter_case_is_taken_from_a_released_models_name(convert, tmp_path):
-    published = write_published(tmp_path / "cased_L-12_H-768_A-12", tiny.weights())
-    log = convert(input=published, output=tmp_path / "out")
-    assert read_json(tmp_path / "out" / "tokenizer_config.json")["do_lower_case"] is False
-    assert any(line.startswith("--do_lower_case not given: using False ") for line in log)
 
 
 # --- Existing files --------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 from test_architecture import OUR_COMMANDS, PUBLISHED_COMMANDS
 
 from bertlib.runs import registry
-from bertlib.runs.entries import CLASSES, WEIGHTS
+from bertlib.runs.entries import WEIGHTS
 from bertlib.runs.input_paths import absolute_paths
 from bertlib.runs.settings import Settings
 
@@ -140,15 +140,6 @@ def test_without_the_environment_each_command_says_how_to_get_it(tmp_path):
         assert (run.returncode, out) == (1, "") and len(message.splitlines()) == 1, message
         assert message.startswith(f"{command}.py: error: No module named 'absl'. Activate the environment")
         assert ". .venv/bin/activate" in message and "pip install -r requirements.txt" in message
-
-
-@pytest.mark.parametrize("command", registry.COMMANDS)
-def test_each_flag_of_a_training_has_a_class(command, described):
-    found = described[0][command]["classes"]
-    assert len(found) > 30
-    assert not [name for name, kind in found.items() if kind not in CLASSES]
-    assert found["max_seq_length"] == "input" and found["learning_rate"] == "weights"
-    assert found["recompute"] == "speed" and found["traceback"] == "machine"
 
 
 def test_a_phase_that_is_false_turns_off_the_others():

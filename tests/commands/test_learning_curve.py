@@ -1,36 +1,12 @@
-"""--eval_each_checkpoint: the table and the picture of the curve, and refused command lines."""
+"""The table and the picture of the evaluations during a training."""
 
 import types
-import xml.etree.ElementTree
 
 import numpy as np
-from outputs import scores, table
 import pytest
-from rows import ROWS
-from runs import EACH_CHECKPOINT
 from test_best_model import settings
 
 from bertlib.tasks import training_with_evaluations
-
-
-def test_the_curve_holds_the_metrics_of_each_checkpoint(workspaces):
-    work = workspaces(ROWS["pairs"], **EACH_CHECKPOINT, keep_best="eval_f1")
-    rows = table(work.output / "learning_curve.tsv", "excel-tab")
-    assert [row["global_step"] for row in rows] == ["0", "4", "8"]
-    final = scores(work.output, work.row)  # of the best weights
-    row, = (row for row in rows if int(row["global_step"]) == final["global_step"])
-    assert {name: float(value) for name, value in row.items()} == pytest.approx(final)
-    assert len({row["loss"] for row in rows}) == 3
-
-    root = xml.etree.ElementTree.fromstring((work.output / "learning_curve.svg").read_text())
-    lines = [line.get("points").split() for line in root.iter("{http://www.w3.org/2000/svg}polyline")]
-    texts = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert len(lines) == 2 and all(len(points) == 3 for points in lines)
-    for metric, label in {"eval_f1": "F1", "eval_accuracy": "accuracy"}.items():
-        assert f"{label}: {100 * float(rows[-1][metric]):.1f} %" in texts
-
-
-# --- The table -------------------------------------------------------------------------------------------
 
 
 def curve_of(directory, shown, *results):
