@@ -14,7 +14,7 @@ from bertlib.commands import common_flags
 
 from absl import logging
 
-from bertlib.runs import entries, file_names
+from bertlib.runs import entries
 from bertlib.runs.input_paths import refuse_directory
 from bertlib.system import files
 from bertlib.tasks.classification import glue_submission_files
@@ -30,7 +30,7 @@ ENTRIES = entries.section("Submission", None, [
 
 def find_predictions(paths, names):
     """Returns a dict {name: list of paths} of the existing prediction files. Files with the same content are
-    listed once. A file that reproduce.py wrote is listed only if there is no other file of this name.
+    listed once.
 
     Args:
       paths: list of str, files and directories. Directories inside these directories are not searched.
@@ -47,14 +47,9 @@ def find_predictions(paths, names):
         for file in candidates:
             if os.path.basename(file) in names and files.exists(file):
                 paths_by_name[os.path.basename(file)].append(file)
-    return {name: _without_copies(copies) for name, copies in paths_by_name.items()}
-
-
-def _without_copies(paths):
-    originals = [path for path in paths
-                 if not files.exists(os.path.join(os.path.dirname(path), file_names.REPRODUCTION))]
     # A dict keeps the last of several equal keys, and the first path should be kept.
-    return list({files.read_bytes(path): path for path in reversed(originals or paths)}.values())[::-1]
+    return {name: list({files.read_bytes(path): path for path in reversed(copies)}.values())[::-1]
+            for name, copies in paths_by_name.items()}
 
 
 def list_problems(predictions, test_sets, partial):
