@@ -4,7 +4,6 @@ import importlib.util
 import json
 import os
 
-from absl import logging
 from helpers import DATA, WordTokenizer, error_of
 import pytest
 
@@ -77,37 +76,6 @@ def test_too_short_a_sequence_is_refused():
         convert("a", length=1)
 
 
-def test_padding_example_is_all_zeros_and_not_real():
-    features = classifier_data.convert_single_example(
-        0, classifier_data.PaddingInputExample(), ["0", "1"], 4, WordTokenizer())
-    for values in (features.input_ids, features.input_mask, features.segment_ids):
-        assert values == [0] * 4
-    assert features.label_id == 0
-    assert features.is_real_example is False
-    assert features.input_ids is not features.input_mask
-
-
-def some_examples(count):
-    return [classifier_data.InputExample(f"train-{i}", f"w{i} a", "b", str(i % 2))
-            for i in range(count)]
-
-
-@pytest.fixture
-def info(monkeypatch):
-    """The messages logged during a test."""
-    messages = []
-    monkeypatch.setattr(logging, "info", lambda text, *args: messages.append(text % args))
-    return messages
-
-
-def test_first_examples_and_progress_are_logged(info, tokenizer):
-    features = classifier_data.convert_examples_to_features(some_examples(10001), ["0", "1"], 8, tokenizer)
-    assert len(features) == 10001
-    assert info == ["Example train-0, label 0 (id 0): [CLS] w ##0 a [SEP] b [SEP]",
-                    "Example train-1, label 1 (id 1): [CLS] w ##1 a [SEP] b [SEP]",
-                    "Converting example 10000 of 10001"]
-
-
 # Processors on well-formed files. test_glue.py has most of them.
 
 
@@ -132,14 +100,6 @@ def test_xnli(tmp_path):
     path = write(tmp_path / "xnli.dev.tsv", XNLI_HEADER, "zh\tneutral")
     with pytest.raises(ValueError, match=f"{path}:2: the row has 2 .* at least 8 are needed;"):
         processor.get_dev_examples(str(tmp_path))
-
-
-def test_byte_order_mark_and_windows_line_ends(tmp_path):
-    path = tmp_path / "train.tsv"
-    write(path, MRPC_HEADER, "1\t1\t2\tAé\tB", end="\r\n")
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert classifier_data.MrpcProcessor._read_tsv(str(path)) == [
-        MRPC_HEADER.split("\t"), ["1", "1", "2", "Aé", "B"]]
 
 
 def test_read_tsv_takes_fields_as_they_come(tmp_path):

@@ -1,6 +1,6 @@
 """Questions with several endings: reading, features, and the scores of the head."""
 
-from helpers import FixedEncoder, error_of, write_lines
+from helpers import FixedEncoder, error_of, read_batches, write_lines
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -80,19 +80,12 @@ def test_each_ending_is_a_sequence(tiny_model, tmp_path):
     assert values["label_ids"] == [2]
 
 
-def test_batches_are_sorted_and_trimmed_by_the_longest_sequence():
-    """The length of a question is that of its longest sequence. This need not be the first sequence."""
-    sizes = np.array([[3, 17], [20, 2], [4, 9], [2, 2]])
-    mask = (np.arange(32) < sizes[..., None]).astype(np.int32)
-    arrays = {"input_mask": mask, "number": np.arange(4, dtype=np.int32)}
-    with tf.Graph().as_default(), tf.Session() as session:
-        dataset = input_pipeline.evaluation_dataset(input_pipeline.array_examples(arrays), 2,
-                                                    trimmed_fields=("input_mask",))
-        following = tf.data.make_one_shot_iterator(dataset).get_next()
-        batches = [session.run(following) for _ in range(2)]
-    assert [batch["number"].tolist() for batch in batches] == [[1, 0], [2, 3]]
-    assert [batch["input_mask"].shape for batch in batches] == [(2, 2, 24), (2, 2, 16)]
-    assert all(np.array_equal(batch["input_mask"].sum(axis=-1), sizes[batch["number"]]) for batch in batches)
+def test_a_batch_is_trimmed_to_its_longest_sequence():
+    """This need not be the first sequence of a question."""
+    mask = (np.arange(32) < np.array([[3, 17], [4, 2]])[..., None]).astype(np.int32)
+    batch, = read_batches(input_pipeline.evaluation_dataset(
+        input_pipeline.array_examples({"input_mask": mask}), 2, trimmed_fields=("input_mask",)))
+    assert np.array_equal(batch["input_mask"], mask[..., :24])
 
 
 # --- The head --------------------------------------------------------------------------------------------

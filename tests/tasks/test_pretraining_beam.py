@@ -1,7 +1,6 @@
 """Pre-training data on Apache Beam's local runner: the files are equal to those of the local command."""
 
 import gzip
-import json
 import os
 import pathlib
 import sys
@@ -24,24 +23,9 @@ def cluster():
 # --- The same files --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("change", [
-    {}, *(pytest.param(change, marks=pytest.mark.slow(reason="one more pipeline of Beam"))
-          for change in ({"next_sentence": False}, {"do_whole_word_mask": True}, {"short_seq_prob": 0.5}))])
-def test_files_are_those_of_the_local_command(tmp_path, change, monkeypatch):
+def test_several_input_files_and_more_output_files_than_records(tmp_path, monkeypatch):
+    """The workers use the scheme file:// of another file system."""
     monkeypatch.setattr(grpc, "server", None)  # nothing opens a port
-    found = []
-    for name, where in (("here", None), ("beam", cluster())):
-        paths, manifest = stream(tmp_path, corpus(23, 4, 5), Recipe(**SMALL, **change), 7, name,
-                                 cluster=where, shuffle_buffer_documents=5)
-        assert manifest.pop("files") == [os.path.basename(path) for path in paths]
-        written = json.loads(pathlib.Path(paths[0] + ".manifest.json").read_text())
-        assert {**manifest, "files": written["files"]} == written
-        found.append((contents(paths), json.dumps(manifest)))
-    assert found[0] == found[1]
-    assert not [name for name in os.listdir(tmp_path) if "partial" in name or ".beam-" in name]
-
-
-def test_several_input_files_and_more_output_files_than_records_on_another_file_system(tmp_path):
     texts = corpus(7, 3, 4)
     text = "\n\n".join("\n".join(text) for text in texts[:6])
     (tmp_path / "a.gz").write_bytes(gzip.compress(text.encode()))

@@ -1,11 +1,10 @@
 """All readers of a user's file read the same examples from any form of the file, or refuse the same line.
 
-`written_files` draws the files. The readers are those of training, evaluation, test data, export, and
+`written_files` draws the tables. The readers are those of training, evaluation, test data, export, and
 predict.py on a file and on a pipe.
 """
 
 import gzip
-import json
 
 from helpers import write_file, write_lines
 from hypothesis import given
@@ -174,113 +173,18 @@ def test_all_readers_refuse_a_bad_header_or_file(kind, directory, tokenizer, dat
 
 # --- Sentences -------------------------------------------------------------------------------------------
 
-TAG_FAULTS = {
-    "a column more": lambda line, separator: line + separator + "more",
-    "a column less": lambda line, separator: line.split()[0],
-    "no tag": lambda line, separator: line.replace("B-X", "X").replace(" O", "PER"),
-    "NUL": lambda line, separator: line + "\0",
-    "not UTF-8": lambda line, separator: line + "\udcff"}
-LIST_FAULTS = {
-    "tags of another number": lambda row: row["ner_tags"].append("O"),
-    "no tags": lambda row: row.pop("ner_tags"), "tags null": lambda row: row.update(ner_tags=None),
-    "numbers": lambda row: row.update(ner_tags=[0] * len(row["ner_tags"])),
-    "no such tag": lambda row: row.update(ner_tags=["PER"] * len(row["ner_tags"])),
-    "an empty word": lambda row: row["tokens"].__setitem__(0, " "),
-    "no words": lambda row: row.update(tokens=[], ner_tags=[]),
-    "a text": lambda row: row.update(tokens="the cat"), "two keys": lambda row: row.update(words=["the"])}
 
-
-@some.composite
-def sentences(draw):
-    """Returns [[(word, tag), …], …]."""
-    word = written.visible_texts(" \t\r\n\ufeff").map(lambda text: text[4:-4] + "x")
-    return draw(some.lists(some.lists(some.tuples(word, some.sampled_from(["O", "B-X", "I-X", "S-a-b"])),
-                                      min_size=1, max_size=4), min_size=2, max_size=4))
-
-
-@some.composite
-def columns_of(draw, found):
-    """Returns (lines, flags, numbers of the first lines of the sentences, separator) of a file with columns.
-    """
-    order = draw(some.sampled_from([["word", "tag"], ["id", "word", "tag"], ["tag", "x", "word"]]))
-    separator, lines, firsts = draw(some.sampled_from([" ", "\t", " \t "])), [], []
-    for sentence in found:
-        lines += draw(some.sampled_from([[], ["-DOCSTART- O", ""], ["# a comment of five words"]]))
-        firsts.append(len(lines) + 1)
-        for number, (word, tag) in enumerate(sentence):
-            row = {"word": word, "tag": tag, "id": str(number), "x": "NN"}
-            lines.append(separator.join(row[name] for name in order))
-        lines += [""] * draw(some.integers(1, 2))
-    ends = draw(some.sampled_from([0, len(order) + 1]))
-    flags = {"token_column": order.index("word") + 1 - ends, "tag_column": order.index("tag") + 1 - ends}
-    return lines, flags, firsts, separator
-
-
-def readers_of_sentences(path, flags, tokenizer):
-    def read(**options):
-        file = sentence_files.read_sentences(path, *flags.values(), **options)
-        return [(one.lines[0], list(one.words), one.tags) for one in file.sentences]
-
-    its_model = model("tagging", {"label_all_pieces": False, **flags}, path, tokenizer, ["O", "B-X"])
-    task = answers.create(its_model, "tagging")
-    return {"training": read, "test data": lambda: read(needs_tags=False),
-            "export": lambda: data_splits.read_dev_set(its_model),
-            **{f"prediction {ahead}": lambda ahead=ahead: [
-                (line, list(values[0])) for line, values in asked(task, its_model, path, ahead)]
-               for ahead in (0, 1000)}}
-
-
-def expected_sentences(found, firsts, name):
-    words = [[word for word, _ in sentence] for sentence in found]
-    tags = [[tag for _, tag in sentence] for sentence in found]
-    if name == "export":
-        return [((texts,), of_sentence) for texts, of_sentence in zip(words, tags)]
-    if name == "test data" and not any(set(one) - {"O"} for one in tags):
-        tags = [None] * len(tags)
-    return list(zip(firsts, words)) if name.startswith("prediction") else list(zip(firsts, words, tags))
-
-
-def write_sentences(directory, data, lines, ending):
-    """Writes lines with a drawn line end, byte-order mark and compression. Returns the path."""
-    end, has_mark, is_packed = data.draw(some.tuples(some.sampled_from(["\n", "\r\n"]), some.booleans(),
-                                                     some.booleans()))
-    content = "".join(line + end for line in lines).encode("utf-8", "surrogateescape")
-    content = written.MARK * has_mark + content
-    path = directory / f"given{ending}{'.gz' * is_packed}"
-    path.write_bytes(gzip.compress(content, 1) if is_packed else content)
-    return str(path)
-
-
-@given(found=sentences(), data=some.data())
-def test_sentences_are_the_same_in_columns_and_in_json_lines(directory, tokenizer, found, data):
-    lines, flags, firsts, _ = data.draw(columns_of(found))
-    keys = data.draw(some.sampled_from([("tokens", "ner_tags"), ("words", "tags")]))
-    objects = [json.dumps(dict(zip(keys, map(list, zip(*sentence)))), ensure_ascii=data.draw(some.booleans()))
-               for sentence in found]
-    for path, places in ((write_sentences(directory, data, lines, ".conll"), firsts),
-                         (write_sentences(directory, data, objects, ".jsonl"), range(1, len(found) + 1))):
-        for name, read in readers_of_sentences(path, flags, tokenizer).items():
-            assert read() == expected_sentences(found, places, name), (name, path, flags)
-
-
-@given(found=sentences(), data=some.data())
-def test_all_readers_refuse_a_bad_sentence(directory, tokenizer, found, data):
-    index = data.draw(some.integers(1, len(found) - 1))
-    found[index][0] = "cat", "B-X"
-    found[0][0] = found[0][0][0], "B-X"  # without any tag, test data have no tags
-    if data.draw(some.booleans()):
-        lines, flags, firsts, separator = data.draw(columns_of(found))
-        place, what = firsts[index], data.draw(some.sampled_from(sorted(TAG_FAULTS)))
-        lines[place - 1] = TAG_FAULTS[what](lines[place - 1], separator)
-        path = write_sentences(directory, data, lines, ".conll")
-    else:
-        flags, place, what = {"token_column": 1, "tag_column": -1}, index + 1, data.draw(some.sampled_from(
-            sorted(LIST_FAULTS)))
-        rows = [dict(zip(("tokens", "ner_tags"), map(list, zip(*sentence)))) for sentence in found]
-        LIST_FAULTS[what](rows[index])
-        path = write_sentences(directory, data, map(json.dumps, rows), ".jsonl")
-    readers = readers_of_sentences(path, flags, tokenizer)
-    # Predictions need no tags, split a text into words, and prefer the first of two keys.
-    if "tag" in what or what in ("numbers", "a text", "two keys"):
-        readers = {name: read for name, read in readers.items() if "prediction" not in name}
-    assert_refused(readers, path, place)
+@pytest.mark.parametrize("name, content", [
+    ("given.conll", "-DOCSTART- X X\n\nO DT the\nB-X NN cat\n"),
+    ("given.jsonl", '{"words": ["the", "cat"], "tags": ["O", "B-X"]}\n')])
+def test_all_readers_read_the_same_sentence(name, content, directory, tokenizer):
+    path = write_file(directory / name, content)
+    its_model = model("tagging", {"label_all_pieces": False, "token_column": 3, "tag_column": 1}, path,
+                      tokenizer, ["O", "B-X"])
+    for needs_tags in (True, False):
+        sentence, = sentence_files.read_sentences(path, 3, 1, needs_tags).sentences
+        assert (sentence.words, sentence.tags) == (["the", "cat"], ["O", "B-X"])
+    assert data_splits.read_dev_set(its_model) == [((sentence.words,), sentence.tags)]
+    for ahead in (0, 1000):
+        assert asked(answers.create(its_model, "tagging"), its_model, path, ahead) == [
+            (sentence.lines[0], (sentence.words,))]

@@ -13,7 +13,7 @@ import pytest
 from squad_recording import SquadRecording, example
 
 from bertlib.reports.report_sections import Facts
-from bertlib.tasks.squad import span_selection, squad_data, squad_metrics, squad_report
+from bertlib.tasks.squad import span_selection, squad_metrics, squad_report
 from bertlib.tasks.squad.span_selection import Answer, Prediction, RawResult
 import run_squad
 
@@ -120,16 +120,6 @@ def test_an_nbest_list_without_a_text_is_no_crash():
 
 
 # --- Streaming -------------------------------------------------------------------------------------------
-
-
-def test_an_answer_comes_as_soon_as_its_windows_and_the_next_one_are_there():
-    taken, logits = [], [0.0] * 6
-    examples = [example(f"q{index}", "?", "Cat") for index in range(9)]
-    features = (window(index, ["cat"], unique_id=index) for index in range(9))
-    results = (taken.append(index) or RawResult(index, logits, logits) for index in range(9))
-    predictions = span_selection.select_answers(examples, features, results, span_selection.Search(**LIMITS))
-    assert [(prediction.answer.text, len(taken)) for prediction in itertools.islice(predictions, 3)] == [
-        ("Cat", 2), ("Cat", 3), ("Cat", 4)]
 
 
 @pytest.mark.parametrize("damage, message", [
@@ -242,16 +232,6 @@ def test_no_threshold_is_better_than_the_one_found(scored):
 
         found = squad_metrics.find_null_threshold(gold, predictions)
         assert f1(found) == pytest.approx(max(f1(threshold) for threshold in np.arange(-4.5, 5.0, 0.5)))
-
-
-def test_gold_answers_of_a_file(recording, tmp_path):
-    path = tmp_path / "dev.json"
-    path.write_bytes(b"\xef\xbb\xbf" + (DATA / "squad_v2.json").read_bytes())
-    gold = squad_data.read_gold(str(path))
-    assert list(gold) == [question.qas_id for question in recording.examples]
-    assert sum(not answers for answers in gold.values()) == 14
-    for question in recording.examples:
-        assert all(question.context[start:start + len(text)] == text for text, start in gold[question.qas_id])
 
 
 # --- Report ----------------------------------------------------------------------------------------------
