@@ -6,7 +6,7 @@ import xml.sax.saxutils
 _COLORS = ("#4878a8", "#c05a28", "#4a9a5a", "#8a62a8")
 # Positions of the four edges of the plot area in the picture, in pixels.
 _LEFT, _TOP, _RIGHT, _BOTTOM = 70, 40, 590, 330
-_LINE_HEIGHT = 16  # smallest distance between two lines of text, in pixels
+_LINE_HEIGHT = 16  # distance between two lines of text, in pixels
 _MAX_LABEL = 44  # largest number of characters in the label of a group of numbers
 _MAX_POINTS = 2000  # largest number of points that a chart draws
 
@@ -60,11 +60,10 @@ def line_chart(title, series):
     x_ticks = _round_numbers(0, max((points[-1][0] for _, points, _ in curves), default=1))
     y_ticks = list(range(0, 101, 20))
     parts = _axes(f"{title}, %", "training steps", x_ticks, y_ticks)
-    ends = [_place(points[-1], x_ticks, y_ticks) for _, points, _ in curves]
-    heights = _move_apart([y + 4 for _, y in ends])
-    for (name, points, last), color, (x, _), y in zip(curves, _COLORS, ends, heights):
+    for index, ((name, points, last), color) in enumerate(zip(curves, _COLORS)):
         parts += [_polyline(points, x_ticks, y_ticks, color),
-                  _text(round(x + 8, 1), round(y, 1), f"{name}: {100 * last:.1f} %", color=color)]
+                  _text(_RIGHT + 8, _TOP + 4 + _LINE_HEIGHT * index, f"{name}: {100 * last:.1f} %",
+                        color=color)]
     return _svg(820, 380, parts)
 
 
@@ -77,20 +76,6 @@ def _polyline(points, x_ticks, y_ticks, color):
         return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{color}"/>'
     text = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     return f'<polyline points="{text}" fill="none" stroke="{color}" stroke-width="2"/>'
-
-
-def _move_apart(heights):
-    """Moves lines of text upwards until no two lines overlap. Returns the list of the new vertical positions.
-
-    Args:
-      heights: list of the wanted vertical positions, one for each line, in pixels. A line moves only as far
-        as necessary.
-    """
-    positions, limit = list(heights), math.inf
-    for index in sorted(range(len(heights)), key=lambda index: -heights[index]):
-        positions[index] = min(heights[index], limit)
-        limit = positions[index] - _LINE_HEIGHT
-    return positions
 
 
 def loss_chart(title, points):

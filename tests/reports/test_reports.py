@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bertlib.data.prediction_rows import PredictedRow
-from bertlib.reports import charts, choice_report, classification_report, intervals, report_page
+from bertlib.reports import choice_report, classification_report, intervals, report_page
 from bertlib.reports.report_sections import Facts
 from bertlib.tasks.tagging import conll_files, tagging_report
 
@@ -91,11 +91,13 @@ def write(path, rows, labels, metrics=None, threshold=None, **facts):
 
 
 def test_a_classification(tmp_path):
-    labels = ["a", "<b>", "שלום"]
-    rows, numbers = classified(300, labels), numbers_of(labels)
+    labels = ["a", "<b>", "שלום", "unused"]
+    rows, numbers = classified(300, labels[:3]), numbers_of(labels)
+    numbers["eval_confusion_matrix"] = [[1, 0, 1, 0], [0, 2, 0, 0], [0] * 4, [0] * 4]
     numbers |= {"baselines": {"bag_of_words": {"eval_f1": 0.25}, "most_frequent_label": {"eval_f1": 0.5}},
                 "intervals": {"eval_f1": [0.4, 0.6]}}
-    page = write(tmp_path / "page.html", rows, labels, numbers, curve={"F1": [(0, 0.1), (9, 0.5)]},
+    page = write(tmp_path / "page.html", rows, labels, numbers,
+                 curve={"F1": [(0, 0.1), (9, 0.5)], "accuracy": [(0, 0.1), (9, 0.5)]},
                  losses=[(1, 0.7), (2, float("nan")), (3, 0.2)],
                  record={"train_data": {"fingerprint": "f00d"}, "labels": labels,
                          "settings": {"seed": 12, "label_column": "gold"}},
@@ -107,14 +109,16 @@ def test_a_classification(tmp_path):
         "F1 0.500 (95 % interval 0.400 to 0.600); bag of words 0.250; most frequent label 0.500. The model "
         "is not better than the most frequent label.") < page.text.index("300 examples: ")
     assert page.text.index("Most confident errors") < page.text.index("Accuracy by length")
-    assert "all 3 labels. In this mean, the F1 of 1 label without examples is 0." in page.text
-    assert matrix[1:] == [["label", *labels], ["a", 1, 0, 0], ["<b>", 0, 2, 0], ["שלום", 0, 0, 3]]
+    assert "all 4 labels. In this mean, the F1 of 1 label without examples is 0." in page.text
+    # The matrix has only labels that occur or are predicted.
+    assert matrix[1:] == [["label", *labels[:3]], ["a", 1, 0, 1], ["<b>", 0, 2, 0], ["שלום", 0, 0, 0]]
     for least, share, accuracy in confidences[1:]:
         inside = [row.is_right for row in rows if max(row.probabilities.values()) >= float(least)]
         assert (share, accuracy) == pytest.approx((len(inside) / 300, np.mean(inside)))
     assert [row[0] for row in confidences[1:]] == ["0", "0.5", "0.7", "0.8", "0.9", "0.95", "0.99"]
     assert ["train_data.fingerprint", "f00d"] in record and ["settings.seed", "12"] in record
-    assert page.tags["svg"] == page.tags["polyline"] == 2 and not page.tags["circle"]
+    assert page.tags["svg"] == 2 and page.tags["polyline"] == 3 and not page.tags["circle"]
+    assert len(set(re.findall(r'y="([\d.]+)"[^>]*>(?:F1|accuracy): ', page.source))) == 2
     wrong = sorted((row for row in rows if not row.is_right),
                    key=lambda row: -max(row.probabilities.values()))
     right = 300 - len(wrong)
@@ -130,20 +134,6 @@ def test_a_classification(tmp_path):
         inside = [row.is_right for row in rows if low <= row.length <= high]
         assert len(inside) == count and np.mean(inside) == pytest.approx(share)
     assert len(lengths) == 9 and sum(row[2] for row in lengths[1:]) == 300
-
-
-def test_two_labels_and_curves_with_one_point(tmp_path):
-    page = write(tmp_path / "page.html", classified(20, ["a", "<b>"]), ["a", "<b>"], curve={"F1": [(0, 0.1)]},
-                 losses=[(1, 0.7)])
-    assert "F1 is the F1 of the label <b>." in page.text and page.tables[0] == [["f1", 0.5]]
-    assert page.tags["circle"] == 2 and not page.tags["polyline"]  # a line of one point is invisible
-
-
-def test_a_matrix_has_only_labels_that_occur_or_are_predicted(tmp_path):
-    labels = ["a", "b", "unused", "c"]
-    page = write(tmp_path / "page.html", classified(9, labels), labels, {
-        **numbers_of(labels), "eval_confusion_matrix": np.diag([5, 2, 0, 0]) + np.eye(4, k=3, dtype=int)})
-    assert page.tables[2][1:] == [["label", "a", "b", "c"], ["a", 5, 0, 1], ["b", 0, 2, 0], ["c", 0, 0, 0]]
 
 
 def test_many_labels_have_a_list_of_confusions(tmp_path):
@@ -193,13 +183,6 @@ def test_a_regression(tmp_path):
     assert page.tags["circle"] == 1200 and "The chart shows 1,200 of 2,400 examples" in page.text
 
 
-def test_the_names_of_curves_do_not_overlap():
-    curves = {"a": [(1, 0.5)], "b": [(1, 0.501)], "c": [(1, 0.1)], "d": [(1, 0.52)]}
-    svg = charts.line_chart("title", curves)
-    heights = {name: float(re.search(rf'y="([\d.]+)"[^>]*>{name}: ', svg).group(1)) for name in curves}
-    assert heights["d"] <= heights["b"] - 16 <= heights["a"] - 32 and heights["c"] >= heights["a"] + 16
-
-
 def test_a_tagging(tmp_path):
     tags = ["O", "B-PER", "I-PER", "O", "B-LOC"]
     sentences = [conll_files.Sentence([*NASTY, "word", "end"], tags, list(range(first, first + 5)))
@@ -245,10 +228,12 @@ def test_a_multiple_choice(tmp_path):
     assert page.source.rindex("</article>") < page.source.index("Accuracy by length")
 
 
-def test_a_page_without_errors_has_no_section_for_them(tmp_path):
-    right = [row for row in classified(30, ["a", "b"]) if row.is_right]
-    page = write(tmp_path / "page.html", right, ["a", "b"])
+def test_two_labels_without_errors_and_curves_with_one_point(tmp_path):
+    right = [row for row in classified(30, ["a", "<b>"]) if row.is_right]
+    page = write(tmp_path / "page.html", right, ["a", "<b>"], curve={"F1": [(0, 0.1)]}, losses=[(1, 0.7)])
     assert not page.articles and "errors" not in page.text and "[]" not in page.text
+    assert "F1 is the F1 of the label <b>." in page.text and page.tables[0] == [["f1", 0.5]]
+    assert page.tags["circle"] == 2 and not page.tags["polyline"]  # a line of one point is invisible
 
 
 def test_every_text_is_escaped(tmp_path):
