@@ -1,6 +1,5 @@
 """Names of models on the Hugging Face Hub: the cache that is read, the files that are fetched, the errors."""
 
-import pathlib
 import types
 
 import huggingface_hub
@@ -66,16 +65,6 @@ def test_a_model_in_the_cache_is_found_without_network(cache, hub):
     assert hugging_face_cache.describe_snapshot(f"{other}/model.safetensors") == {
         "repository": "org/tiny", "revision": COMMITS[1]}
     assert hugging_face_cache.describe_snapshot(cache) == {}
-
-
-def test_only_needed_files_are_downloaded(cache, hub):
-    found = hugging_face_cache.find_snapshot("hf:org/tiny")
-    assert sorted(path.name for path in pathlib.Path(found).iterdir()) == sorted(FILES)
-    assert hub.asked == [("org/tiny", set(FILES), "main")]
-    hub.asked.clear()
-    assert hugging_face_cache.find_snapshot("hf:org/tiny") == found and hub.asked == []
-    put(cache, "org/part", names=["config.json"])
-    assert hugging_face_cache.find_snapshot("hf:org/part").endswith(COMMITS[1])
 
 
 def test_weights_in_the_cache_are_enough_without_network(cache, hub, monkeypatch):

@@ -44,9 +44,9 @@ def test_two_jobs_train_as_the_command_alone(run_script, command, tmp_path):
     for name in ("eval_results.txt", "train.tf_record"):
         assert (tmp_path / "alone" / name).read_bytes() == (outputs[1] / name).read_bytes()
 
-    again = run_script("sweep.py", *flags("sweep", rates, "--grid=seed=1,0"))
+    again = run_script("sweep.py", *flags("sweep", rates, "--grid=seed=1,0", "--keep_checkpoints=none"))
     again.assert_success("2 already ended, 0 to go")
-    assert rows_of(tmp_path / "sweep") == rows
+    assert rows_of(tmp_path / "sweep") == rows and not list(tmp_path.glob("sweep/runs/*/checkpoint"))
 
 
 @pytest.mark.parametrize("values, message", [

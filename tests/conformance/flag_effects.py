@@ -221,8 +221,7 @@ _EFFECTS_ELSEWHERE = {
     "plan_memory": {"card": "estimator/test_memory_planner.py",
                     "gpu_memory_gb": "estimator/test_memory_planner.py",
                     "reserve_gb": "estimator/test_memory_planner.py"},
-    "sweep": {"samples": "reports/test_sweeps.py", "sample_seed": "reports/test_sweeps.py",
-              "keep_checkpoints": "conformance/test_flag_pairs.py"}}
+    "sweep": {"samples": "reports/test_sweeps.py", "sample_seed": "reports/test_sweeps.py"}}
 
 
 # --- The table -------------------------------------------------------------------------------------------

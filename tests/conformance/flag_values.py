@@ -106,10 +106,6 @@ OTHER_COMMANDS = {
         "text": [{"text": False}, {"text": True}], **flags(quantize="int8", task="vectors", weights="last",
                                                            output_dir="exported", compare_file="lines.jsonl",
                                                            compare_examples=2, warmup_requests=0)},
-    "sweep.py": {
-        "row": [{"row": "one text"}],
-        **flags(grid="seed=1,2", samples=1, sample_seed=3, jobs=2, keep_checkpoints=("all", "none"),
-                metric="eval_loss")},
 }
 PARAMETERS = {**TRAINING_COMMANDS, **OTHER_COMMANDS}
 

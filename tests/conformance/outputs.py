@@ -5,13 +5,6 @@ import json
 
 from comparisons import compare_tensors
 from rows import STEPS
-import tensorflow.compat.v1 as tf
-
-
-def tensors(output, step=STEPS):
-    """Returns {name: bytes} of the checkpoint of a step."""
-    reader = tf.train.load_checkpoint(str(output / f"model.ckpt-{step}"))
-    return {name: reader.get_tensor(name).tobytes() for name in reader.get_variable_to_shape_map()}
 
 
 def different_tensors(first, second, step=STEPS):

@@ -4,7 +4,6 @@ flag_values.py contains the values, and the pairs that a command refuses. tests/
 contains the files of a finished run.
 """
 
-import csv
 import fnmatch
 import functools
 import itertools
@@ -111,17 +110,7 @@ def has_exported(directory, flags, done):
     return bool(list(directory.rglob("exported/*" if "output_dir" in flags else "model/export*/*")))
 
 
-def has_swept(directory, flags, done):
-    """Returns whether the directory of a sweep contains its tables, and the checkpoints to keep."""
-    sweep = directory / flags["sweep_dir"]
-    runs = flags.get("samples", flags["grid"].count(",") + 1)
-    kept = {"best": 1, "all": runs, "none": 0}[flags.get("keep_checkpoints", "best")]
-    with open(sweep / "sweep.csv", newline="") as table:
-        finished = [row["status"] for row in csv.DictReader(table)] == ["finished"] * runs
-    return finished and len(list(sweep.glob("runs/*/checkpoint"))) == kept and (sweep / "sweep.html").exists()
-
-
-IS_COMPLETE = {"predict.py": has_answered, "export.py": has_exported, "sweep.py": has_swept}
+IS_COMPLETE = {"predict.py": has_answered, "export.py": has_exported}
 
 # --- Runs of the combinations ----------------------------------------------------------------------------
 
@@ -133,18 +122,14 @@ def run(scripts, workspaces, models, tmp_path):
     numbers = itertools.count()
 
     def run_copy(script, row, **case):
-        directory, words = tmp_path / str(next(numbers)), []
+        directory = tmp_path / str(next(numbers))
         if script in ("predict.py", "export.py"):
             source, flags = models / row, {"model_dir": "model", **case}
         else:
             work = workspaces(rows.ROWS[row], untrained=True)
             source, flags = work.directory, training_flags(work.row, case)
-        if script == "sweep.py":
-            flags = {"sweep_dir": "sweep", "grid": "seed=1", "metric": "eval_accuracy", **case}
-            words = ["--", "python", work.row.script, *tiny.flags(
-                **{**training_flags(work.row, {}), "output_dir": None})]
         shutil.copytree(source, directory)
-        return scripts.run(script, *tiny.flags(**flags), *words, cwd=directory), flags, directory
+        return scripts.run(script, *tiny.flags(**flags), cwd=directory), flags, directory
     return run_copy
 
 

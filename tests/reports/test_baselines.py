@@ -1,10 +1,7 @@
 """The baselines equal scikit-learn's own numbers, and the intervals equal SciPy's."""
 
-import subprocess
-import sys
 import types
 
-from helpers import is_running, wait_until
 import numpy as np
 import pytest
 from scipy import sparse, stats
@@ -141,20 +138,6 @@ def test_what_prevents_a_bag_of_words(monkeypatch, caplog):
     assert too_long in problem(many, baseline="auto") and started[-1]["cpu_seconds"] == 1
     monkeypatch.setattr(baselines.importlib.util, "find_spec", lambda name: None)
     assert "pip install -r requirements-baseline.txt" in problem(dev)
-
-
-def test_the_program_ends_with_the_run_even_if_the_run_is_killed(tmp_path):
-    """A script takes the place of Python in the program. It writes its process id and waits."""
-    python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\ncd {tmp_path}\necho $$ > part\nmv part pid\nexec sleep 60\n")
-    python.chmod(0o755)
-    program = (f"import sys; sys.path.insert(0, {str(scripts.ROOT)!r})\n"
-               "from bertlib.reports import baselines\n"
-               f"sys.executable = {str(python)!r}\nbaselines._run({{}})")
-    with subprocess.Popen([sys.executable, "-c", program]) as run:
-        wait_until((tmp_path / "pid").exists)
-        run.kill()
-    wait_until(lambda: not is_running((tmp_path / "pid").read_text().strip()))
 
 
 def test_intervals():

@@ -51,16 +51,6 @@ def test_variables_have_the_modules_weights_and_its_name(module, tiny_model):
     assert again.variables == [again.variable_map[name] for name in sorted(tiny_model.weights)]
 
 
-def test_it_may_be_applied_more_than_once_and_inside_of_a_condition(module):
-    found = hub.Module(module)
-    variables = len(tf.global_variables())
-    first = tokens(found)["pooled_output"]
-    inside = tf.cond(tf.placeholder_with_default(True, []), lambda: tokens(found)["pooled_output"],
-                     lambda: tf.zeros([3, tiny.CONFIG["hidden_size"]]))
-    assert len(tf.global_variables()) == variables and first.op.name.startswith("module_apply_tokens/")
-    assert_array_equal(*evaluate([first, inside]))
-
-
 def test_it_tells_of_its_signatures(module):
     found = hub.Module(module, tags={"train"})
     assert sorted(found.get_signature_names()) == ["tokenization_info", "tokens"]

@@ -274,13 +274,6 @@ def test_what_only_the_import_is_provided_of_says_so_when_used(call, message):
         call()
 
 
-def test_libraries_see_tensorflow_as_it_is():
-    tensorflow = importlib.import_module("tensorflow")
-    assert not hasattr(tensorflow, "placeholder") and tensorflow.nn is not tf1.nn
-    with pytest.raises(ImportError):
-        exec("from tensorflow import placeholder", {})
-
-
 # --- A fork's modules and ours ---------------------------------------------------------------------------
 
 @pytest.mark.slow(reason="interpreters of their own, which load TensorFlow")

@@ -351,15 +351,6 @@ def test_a_warm_start_takes_weights_but_not_the_step(trained, tmp_path, settings
 # --- TPUs -------------------------------------------------------------------------------------------------
 
 
-def test_the_settings_of_a_tpu_are_taken_and_change_nothing(tmp_path):
-    settings = tpu.TPUConfig(5, 8, None, tpu.InputPipelineConfig.PER_HOST_V1)
-    config = tpu.RunConfig(cluster=None, master=None, model_dir=str(tmp_path), tpu_config=settings)
-    assert config.replace(save_checkpoints_steps=9).tpu_config == settings and settings.num_shards == 8
-    model = tpu.TPUEstimator(scheduled_model, config=config, use_tpu=False, train_batch_size=2,
-                             predict_batch_size=4, eval_on_tpu=False, export_to_tpu=False)
-    assert model.model_dir == str(tmp_path)  # forks/fork_optimizer/run_pairs.py trains such a model
-
-
 def test_a_tpu_spec_keeps_the_order_of_its_fields(graph):
     scaffold, hooks = tf.train.Scaffold(), [[tf.train.StopAtStepHook(1)] for _ in range(3)]
     called = []

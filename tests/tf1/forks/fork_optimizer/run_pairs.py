@@ -145,9 +145,11 @@ def main(_):
         config=tf.contrib.tpu.RunConfig(
             cluster=resolver, model_dir=FLAGS.output_dir, save_checkpoints_steps=FLAGS.save_checkpoints_steps,
             keep_checkpoint_max=10, session_config=tf.ConfigProto(allow_soft_placement=True),
-            tpu_config=tf.contrib.tpu.TPUConfig(iterations_per_loop=100, num_shards=8)),
+            tpu_config=tf.contrib.tpu.TPUConfig(
+                iterations_per_loop=100, num_shards=8,
+                per_host_input_for_training=tf.contrib.tpu.InputPipelineConfig.PER_HOST_V1)),
         train_batch_size=FLAGS.train_batch_size, eval_batch_size=FLAGS.eval_batch_size,
-        predict_batch_size=FLAGS.eval_batch_size)
+        predict_batch_size=FLAGS.eval_batch_size, eval_on_tpu=False, export_to_tpu=False)
 
     def input_fn_of(part, num_shards=1):
         pattern = write_shards(part, num_shards, read_examples(part, tokenizer))
