@@ -282,12 +282,9 @@ def test_scores_that_are_hard_to_reach_are_noticed_before_the_training(scores, i
 @pytest.mark.parametrize("counts, found", [
     ({"positive": 673, "negative": 670, "postive": 1}, {"postive": "positive"}),
     ({"positive": 7, "postive": 1}, {}), ({"class10": 100, "class1": 1}, {}), ({"good": 99, "goo": 0}, {}),
-    ({f"word{'abcdefghij'[n % 10] * (n // 10 + 1)}": 1 + 99 * (n % 2) for n in range(300)}, {}),
     ({"Technische Fragen": 51, "Technishce Fragen": 6}, {"Technishce Fragen": "Technische Fragen"}),
-    ({"Kundendienst": 51, "Kundendinst": 7}, {}),
-    *(({rare: 1, frequent: 15}, {}) for rare, frequent in (
-        ("negative", "positive"), ("class1", "class2"), ("I-PERSON", "B-PERSON"), ("GroupA", "GroupB"),
-        ("atypical", "typical")))])
+    ({"Kundendienst": 51, "Kundendinst": 7}, {}), ({"atypical": 1, "typical": 15}, {}),
+    ({"negative": 1, "positive": 15}, {}), ({"GroupA": 1, "GroupB": 15}, {})])
 def test_rare_labels_that_look_like_misspellings_are_found(counts, found):
     assert text_keys.find_misspellings(counts) == found
 

@@ -15,7 +15,6 @@ import re
 from helpers import DATA
 import numpy as np
 import pytest
-import tensorflow.compat.v1 as tf
 from test_tokenization import released_vocab
 
 from bertlib.data import tfrecord_files
@@ -62,42 +61,26 @@ def without_masks(tokens, positions, labels):
     return found
 
 
-def serialize(instance, tokenizer, length, most):
-    """Returns the record of (tokens, segment_ids, positions, labels, is_random_next)."""
-    tokens, segment_ids, positions, labels, is_random_next = instance
-
-    def feature(values, size, kind="int64_list", message=tf.train.Int64List):
-        return tf.train.Feature(**{kind: message(value=[*values, *[0] * (size - len(values))])})
-
-    return tf.train.Example(features=tf.train.Features(feature={
-        "input_ids": feature(tokenizer.convert_tokens_to_ids(tokens), length),
-        "input_mask": feature([1] * len(tokens), length), "segment_ids": feature(segment_ids, length),
-        "masked_lm_positions": feature(positions, most),
-        "masked_lm_ids": feature(tokenizer.convert_tokens_to_ids(labels), most),
-        "masked_lm_weights": feature([1.0] * len(positions), most, "float_list", tf.train.FloatList),
-        "next_sentence_labels": feature([int(is_random_next)], 1)})).SerializeToString(deterministic=True)
-
-
 def read(paths, tokenizer, has_pairs=True):
     """Returns the instances of files. `texts` are the parts between the special tokens, without masks."""
     found = []
-    for path in paths:
-        for record in tfrecord_files.read_records(path):
-            row = {name: feature.int64_list.value or feature.float_list.value
-                   for name, feature in tfrecord_files.parse_features(record).items()}
-            length, count = sum(row["input_mask"]), int(sum(row["masked_lm_weights"]))
-            tokens, labels = (tokenizer.convert_ids_to_tokens(ids) for ids in (
-                row["input_ids"][:length], row["masked_lm_ids"][:count]))
-            positions = row["masked_lm_positions"][:count]
-            original = without_masks(tokens, positions, labels)
-            assert original[0] == "[CLS]" and original[-1] == "[SEP]"
-            texts = [list(group) for is_special, group in itertools.groupby(original[1:], "[SEP]".__eq__)
-                     if not is_special]
-            first = len(texts[0]) + 2 if has_pairs else length
-            found.append(Instance(tokens, [0] * first + [1] * (length - first), list(positions), labels,
-                                  bool(row["next_sentence_labels"][0]), texts))
-            assert record == serialize(found[-1][:5], tokenizer, len(row["input_ids"]),
-                                       len(row["masked_lm_ids"]))
+    for record in itertools.chain.from_iterable(map(tfrecord_files.read_records, paths)):
+        row = {name: list(feature.int64_list.value or feature.float_list.value)
+               for name, feature in tfrecord_files.parse_features(record).items()}
+        length, count = sum(row["input_mask"]), int(sum(row["masked_lm_weights"]))
+        for name, values in row.items():  # padding comes last, and is 0
+            assert not any(values[count if name.startswith("masked") else length:]), name
+        tokens, labels = (tokenizer.convert_ids_to_tokens(ids) for ids in (
+            row["input_ids"][:length], row["masked_lm_ids"][:count]))
+        positions = row["masked_lm_positions"][:count]
+        original = without_masks(tokens, positions, labels)
+        assert original[0] == "[CLS]" and original[-1] == "[SEP]"
+        texts = [list(group) for is_special, group in itertools.groupby(original[1:], "[SEP]".__eq__)
+                 if not is_special]
+        first, segment_ids = len(texts[0]) + 2 if has_pairs else length, row["segment_ids"][:length]
+        assert segment_ids == [0] * first + [1] * (length - first)
+        found.append(Instance(tokens, segment_ids, positions, labels, bool(row["next_sentence_labels"][0]),
+                              texts))
     return found
 
 
@@ -138,8 +121,8 @@ def test_instances_are_the_recorded_ones_and_are_written(index, tmp_path):
     write_files = create_pretraining_data.write_instance_to_example_files
     write_files(instances, tokenizer, length, most, paths)
     for first, path in enumerate(paths):
-        assert list(tfrecord_files.read_records(path)) == [
-            serialize(values(instance), tokenizer, length, most) for instance in instances[first::3]]
+        assert [instance[:5] for instance in read([path], tokenizer)] == list(
+            map(values, instances[first::3]))
     before = contents(paths)
     with pytest.raises(ValueError, match="Field input_ids has .* declared with 4 values"):
         write_files(instances, tokenizer, 4, most, paths)

@@ -144,14 +144,12 @@ def write(path, examples, tokenizer, lengths, is_training, **options):
     return path.read_bytes(), count
 
 
-@pytest.mark.parametrize("is_training", [
-    True, pytest.param(False, marks=pytest.mark.slow(reason="starts four more processes"))])
-def test_files_are_those_of_protobuf_in_any_number_of_processes(is_training, tmp_path, tokenizer):
+def test_files_are_those_of_protobuf_in_any_number_of_processes(tmp_path, tokenizer):
     examples = [example_of(f"{CASES[i % len(CASES)]} {i}", " ".join(CASES[i // 7 % 60:][:12]), i, i % 5 == 0)
                 for i in range(300)]  # two chunks
     lengths, path = LENGTHS(32, 5, 6), tmp_path / "writer.tf_record"
-    features = features_of(examples, tokenizer, lengths, is_training)
-    writer = squad_data.FeatureWriter(str(path), is_training)
+    features = features_of(examples, tokenizer, lengths, True)
+    writer = squad_data.FeatureWriter(str(path), True)
     for feature in features:
         writer.process_feature(feature)
     assert not path.exists()
@@ -160,9 +158,9 @@ def test_files_are_those_of_protobuf_in_any_number_of_processes(is_training, tmp
     for record, feature in zip(tfrecord_files.read_records(str(path)), features, strict=True):
         row = {**vars(feature), "unique_ids": feature.unique_id, "start_positions": feature.start_position,
                "end_positions": feature.end_position, "is_impossible": int(feature.is_impossible)}
-        assert record == example_encoding.encode_example(squad_data.feature_fields(32, is_training), row)
+        assert record == example_encoding.encode_example(squad_data.feature_fields(32, True), row)
     for num_workers in (1, 2):
-        assert write(tmp_path / "a", iter(examples), tokenizer, lengths, is_training,
+        assert write(tmp_path / "a", iter(examples), tokenizer, lengths, True,
                      num_workers=num_workers) == (path.read_bytes(), len(features))
 
 
