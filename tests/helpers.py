@@ -177,7 +177,7 @@ def is_running(pid):
         return False
 
 
-def evaluate(fetches, feed=None, **options):
+def evaluate(fetches, **options):
     """Returns the values of fetches of the default graph, in a new session with initialized variables.
 
     `options` are fields of `tf.ConfigProto`.
@@ -185,7 +185,7 @@ def evaluate(fetches, feed=None, **options):
     with tf.Session(config=tf.ConfigProto(**options)) as session:
         session.run([tf.global_variables_initializer(), tf.local_variables_initializer(),
                      tf.tables_initializer()])
-        return session.run(fetches, feed)
+        return session.run(fetches)
 
 
 def read_batches(dataset, count=None, step=None):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import types
 
 from helpers import assert_close, run_bert, tensors_of
 import numpy as np
@@ -14,7 +13,6 @@ from bertlib.checkpoints import checkpoint_formats
 from bertlib.estimator.estimator import Estimator, EstimatorSpec, NanLossError, RunConfig
 from bertlib.estimator.step_config import StepConfig
 from bertlib.graph import native, one_dnn
-from bertlib.tasks import model_checks
 import modeling
 import optimization
 
@@ -284,24 +282,19 @@ def test_a_training_goes_on_with_and_without_scaling(tmp_path):
     assert names == ["weights"]
 
 
-# --- Flags -----------------------------------------------------------------------------------------------
+# --- Instructions of the CPU -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("precision, flags, warns", [
-    ("bf16", "fpu avx512_bf16 sse", False), ("bf16", "amx_bf16", False), ("bf16", "avx512_fp16 avx2", True),
-    ("fp16", "avx512_bf16 amx_bf16", True), ("fp16", "fpu avx512_fp16", False)])
-def test_a_precision_that_the_processor_does_not_support_is_announced(
-        precision, flags, warns, whole_one_dnn, monkeypatch, caplog):
+@pytest.mark.parametrize("flags, supports", [
+    ("fpu avx512_bf16 sse", ["bf16"]), ("amx_bf16", ["bf16"]), ("fpu avx512_fp16 avx2", ["fp16"])])
+def test_the_instructions_of_the_cpu(flags, supports, whole_one_dnn, monkeypatch):
+    """test_run_classifier.py has the warning."""
     monkeypatch.setattr(native, "cpuinfo", lambda: [f"flags\t\t: {flags}\n"])
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
-    monkeypatch.setattr(one_dnn, "cpu_supports", one_dnn.cpu_supports.__wrapped__)
-    with caplog.at_level("WARNING", "absl"):
-        model_checks.check_precision(types.SimpleNamespace(precision=precision))
-    assert [record.getMessage().split(":")[0]
-            for record in caplog.records] == [f"--precision={precision}"] * warns
+    assert supported() == supports
 
 
-# --- Scripts ---------------------------------------------------------------------------------------------
+def supported():
+    return [name for name in IN_16_BITS if one_dnn.cpu_supports.__wrapped__(modeling.PRECISIONS[name])]
 
 
 @pytest.mark.parametrize("limit, supports", [
@@ -313,5 +306,4 @@ def test_what_the_environment_keeps_from_one_dnn_counts_as_not_there(
         limit, supports, variable, whole_one_dnn, monkeypatch):
     monkeypatch.setenv(variable, limit)
     monkeypatch.setattr(native, "cpuinfo", lambda: ["flags: avx512_bf16 avx512_fp16"])
-    supported = [name for name in IN_16_BITS if one_dnn.cpu_supports.__wrapped__(modeling.PRECISIONS[name])]
-    assert supported == supports
+    assert supported() == supports

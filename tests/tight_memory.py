@@ -1,9 +1,7 @@
 """Runs run_classifier.py with a simulated limit: micro-batches of more than --most examples have no memory.
-
-With --fake_gpu, it is the memory of a simulated GPU.
 """
 
-from bertlib.commands import devices, launch
+from bertlib.commands import launch
 
 from absl import flags
 import tensorflow.compat.v1 as tf
@@ -13,7 +11,6 @@ import run_classifier
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("most", 2, "Larger micro-batches run out of memory.")
-flags.DEFINE_bool("fake_gpu", False, "Say that there is a GPU.")
 
 
 class Model(modeling.BertModel):
@@ -33,12 +30,4 @@ class Model(modeling.BertModel):
 
 if __name__ == "__main__":
     modeling.BertModel = Model
-
-    def main(argv):
-        if FLAGS.fake_gpu:
-            devices.log_devices = lambda: None
-            tf.config.list_physical_devices = lambda kind: [tf.config.PhysicalDevice("simulated", kind)]
-            tf.config.experimental.get_device_details = lambda device: {}
-        run_classifier.main(argv)
-
-    launch.run(main)
+    launch.run(run_classifier.main)

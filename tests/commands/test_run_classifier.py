@@ -143,14 +143,6 @@ def test_what_will_not_fit_is_said_before_training_and_an_end_of_memory_says_wha
     assert set(advice) == {"no change", "--optimizer=adafactor"} and int(advice["no change"]) > 1
 
 
-@pytest.mark.soak(reason="several runs of a step; test_step_config.py says when a step is tried")
-def test_on_a_gpu_a_micro_batch_is_tried_and_made_smaller_until_it_runs(untrained):
-    done = run_in_tight_memory(untrained, train_batch_size=2, num_train_epochs=0.125, fake_gpu=True,
-                               gradient_accumulation_steps=0)
-    done.assert_success("A micro-batch of 2 ran out of memory: using --gradient_accumulation_steps=2 instead",
-                        "--gradient_accumulation_steps=2: a micro-batch of 1")
-
-
 def test_a_precision_without_instructions_is_announced(copy):
     flags = copy.row.training_flags(do_train=None, do_predict=None, precision="bf16")
     done = copy.run(copy.row.script, environment={"ONEDNN_MAX_CPU_ISA": "AVX2"}, **flags)

@@ -305,7 +305,6 @@ def predicting(trained, function):
 
 
 def test_predict_keys_choose_predictions(trained):
-    assert list(trained.predict(batches([1.0]), predict_keys=["sum"])) == [{"sum": 4}]
     assert list(trained.predict(batches([1.0]), predict_keys=["sum", "unknown"])) == [{"sum": 4}]
     with pytest.raises(ValueError, match=r"None of predict_keys=\['y'\] is predicted. The predictions "
                        r"are \['sum', 'x'\]"):

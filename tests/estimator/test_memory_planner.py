@@ -188,19 +188,13 @@ def test_the_script_refuses_a_training_command(plan_training, script, plan, comp
     plan_training(script, plan=plan).assert_refused(complaint)
 
 
-@pytest.fixture
-def gpu_of_10_gb(monkeypatch):
-    """Makes TensorFlow list a GPU of 10 GB."""
+def test_a_step_on_a_gpu_leaves_room_for_fragmentation(monkeypatch):
     devices = [types.SimpleNamespace(device_type="CPU", memory_limit_bytes=268435456),
                types.SimpleNamespace(device_type="GPU", memory_limit_bytes=10 * GB)]
     monkeypatch.setattr(tf.Session, "list_devices", lambda session: devices)
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: devices[1:])
-
-
-def test_a_step_on_a_gpu_leaves_room_for_fragmentation(gpu_of_10_gb):
-    usable, source = memory_planner.usable_memory()
-    assert usable == 10 * GB / 1.07
-    assert source == "9.35 GB: 10.00 GB of GPU memory minus the margin for fragmentation"
+    assert memory_planner.usable_memory() == (
+        10 * GB / 1.07, "9.35 GB: 10.00 GB of GPU memory minus the margin for fragmentation")
 
 
 def test_a_step_on_a_cpu_may_use_the_free_memory_but_half_a_gigabyte(monkeypatch):
@@ -243,7 +237,6 @@ def test_xla_without_a_gpu_causes_a_warning(model_that_fits, gpus, monkeypatch, 
 
 def test_on_a_gpu_a_step_that_does_not_run_gets_the_next_number_of_micro_batches(
         model_that_fits, monkeypatch, caplog):
-    """test_run_classifier.py has such a run, as a soak test."""
     monkeypatch.setattr(training_plan.tf.config, "list_physical_devices", lambda kind: [kind])
     monkeypatch.setattr(memory_planner, "trial_step_fits",
                         lambda build, step: step.gradient_accumulation_steps >= 4)

@@ -49,19 +49,6 @@ def test_the_package_is_fingerprinted_with_files_that_are_not_loaded(tmp_path, m
     assert len({before, further, fingerprints.hash_package()}) == 3
 
 
-class Replicas:
-    """A fake group. Another replica of this group has loaded the modules `others`."""
-
-    def __init__(self, others):
-        self._others, self.compared = others, {}
-
-    def all_gather(self, value):
-        return [value, self._others]
-
-    def check_equal(self, values, remedy):
-        self.compared |= values
-
-
 def test_the_record_has_the_number_of_all_replicas_and_not_of_those_of_one_machine(monkeypatch):
     monkeypatch.setattr(record_content.replica_group, "current", lambda: types.SimpleNamespace(count=6))
     found = record_content.create_record(settings_of(num_replicas=2), DESCRIPTION)
@@ -82,8 +69,10 @@ def test_the_record_knows_the_script(tmp_path, monkeypatch):
 
 
 def test_replicas_compare_their_flags_modules_and_data(monkeypatch):
+    compared = {}
     monkeypatch.setattr(fingerprints, "hash_scripts", lambda: {"a module": "1"})
-    group = Replicas(["a module"])
+    group = types.SimpleNamespace(all_gather=lambda value: [value, ["a module"]],
+                                  check_equal=lambda values, remedy: compared.update(values))
     record_content.check_replicas_agree(group, settings_of(learning_rate=0.1), {"the data": {"examples": 2}})
-    assert group.compared["--learning_rate"] == "0.1" and group.compared["the code of a module"] == "1"
-    assert group.compared["the data"] == '{"examples": 2}' and "the code" in group.compared
+    assert compared["--learning_rate"] == "0.1" and compared["the code of a module"] == "1"
+    assert compared["the data"] == '{"examples": 2}' and "the code" in compared
