@@ -9,12 +9,14 @@ import errno
 import os
 import re
 import threading
+from unittest import mock
 
 from helpers import events_in, largest_file
 import numpy as np
 import pytest
 from small_models import counting_model, endless
 import tensorflow.compat.v1 as tf
+from tensorflow.python.summary.writer import event_file_writer
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline, tfrecord_files
@@ -111,21 +113,8 @@ NO_SPACE = RuntimeError("/tmp/events.out; No space left on device\n\tFailed to f
 
 def broken_writer(monkeypatch, error):
     """Makes writers of events fail in their threads."""
-    from tensorflow.python.summary.writer import event_file_writer as module
-
-    def fail(self, *_):
-        raise error
-
-    class Writer:
-        Flush = WriteEvent = fail
-
-        def __init__(self, *_):
-            pass
-
-        def Close(self):  # noqa: N802  TensorFlow's name
-            pass
-
-    monkeypatch.setattr(module._pywrap_events_writer, "EventsWriter", Writer)
+    writer = mock.Mock(**{"Flush.side_effect": error, "WriteEvent.side_effect": error})
+    monkeypatch.setattr(event_file_writer._pywrap_events_writer, "EventsWriter", lambda path: writer)
 
 
 @pytest.mark.parametrize("error, kind, said", [(DENIED, tf.errors.PermissionDeniedError, "events.out"),
