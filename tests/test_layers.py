@@ -144,9 +144,7 @@ def test_recomputation_of_a_model_with_frozen_layers_changes_no_gradient():
     def products(operations):
         return sum("MatMul" in op.type for op in operations)
 
-    # The backward pass computes the trained layers again, and no other layer. In addition, it may compute 3
-    # products for the input of the lowest trained layer.
+    # The backward pass computes the trained layers again, and no other layer.
     _, all_recomputed = gradients_of_model(0, recompute="layers", recompute_segment=2)
-    of_a_layer = (products(all_recomputed) - products(all_ops)) / 3
-    assert products(ops) - products(plain_ops) <= (3 - freeze) * of_a_layer + 3
-    assert products(plain_ops) < products(all_ops) and of_a_layer >= 4
+    assert products(plain_ops) < products(all_ops)
+    assert products(ops) - products(plain_ops) < products(all_recomputed) - products(all_ops)

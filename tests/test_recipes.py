@@ -46,26 +46,11 @@ def read(path):
 # --- The files -------------------------------------------------------------------------------------------
 
 
-def parts(recipe):
-    """Returns the parts of a recipe's comments, {name: text without line breaks}.
-
-    The first part is called "Reproduces".
-    """
-    found, name = {"Reproduces": []}, "Reproduces"
-    for line in recipe.read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#"):
-            break
-        if re.fullmatch(r"# [A-Z][a-z ]+: +", line[:13]):
-            name, line = line[2:13].rstrip(" :"), line[11:]
-            assert name not in found
-        found.setdefault(name, []).append(line[1:].strip())
-    return {name: " ".join(lines) for name, lines in found.items()}
-
-
 def plans(recipe):
     """Returns the memory plans in a recipe's comments: [(text with the memory, flags of plan_memory.py)]."""
-    text = parts(recipe)["Memory"].replace("\\ ", "")
-    pieces = re.findall(r"(.*?): +python plan_memory\.py((?: --\S+)+)", text)
+    text, = re.findall(r"^# Memory:(.*?)^(?:# [A-Z][a-z ]+:|--)", recipe.read_text(encoding="utf-8"),
+                       re.DOTALL | re.MULTILINE)
+    pieces = re.findall(r"(.*?): +python plan_memory\.py((?: --\S+)+)", re.sub(r"\s*\\?\n#\s*", " ", text))
     return [(before.strip(), tuple(flags.split())) for before, flags in pieces]
 
 
