@@ -106,18 +106,15 @@ def test_without_that_file_and_a_whole_checkpoint_nothing_is_started_anew(tmp_pa
         checkpoint_formats.latest_checkpoint(str(tmp_path / "a"))
 
 
-def test_a_first_checkpoint_that_was_being_written_is_no_loss(tmp_path):
-    prefix, = write(tmp_path / "a", 0)
-    os.remove(tmp_path / "a" / "checkpoint")
-    DAMAGE["the index's end"](prefix)
-    assert checkpoint_formats.latest_checkpoint(str(tmp_path / "a")) is None
-
-
-def test_a_published_checkpoint_is_not_taken_for_one_of_a_training(tmp_path):
-    for path in checkpoint_files.list_files(write(tmp_path / "a", 5)[0]):
+def test_no_checkpoint_of_a_training_is_no_loss(tmp_path):
+    """The first checkpoint was being written, or a published checkpoint is in the directory."""
+    first, published = (write(tmp_path / name, step)[0] for name, step in (("a", 0), ("b", 5)))
+    DAMAGE["the index's end"](first)
+    for path in checkpoint_files.list_files(published):
         os.rename(path, path.replace("model.ckpt-5", "bert_model.ckpt"))
-    os.remove(tmp_path / "a" / "checkpoint")
-    assert checkpoint_formats.latest_checkpoint(str(tmp_path / "a")) is None
+    for name in "ab":
+        os.remove(tmp_path / name / "checkpoint")
+        assert checkpoint_formats.latest_checkpoint(str(tmp_path / name)) is None
 
 
 # --- The newest checkpoint is damaged --------------------------------------------------------------------

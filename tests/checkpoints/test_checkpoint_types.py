@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
+import tiny
 
 from bertlib.checkpoints import checkpoint_formats
 
@@ -23,20 +24,14 @@ def write_safetensors(path, code, content, shape):
 
 
 def write_tensorflow(path, values):
-    with tf.Graph().as_default(), tf.Session() as session:
-        session.run(tf.raw_ops.SaveV2(prefix=str(path), tensor_names=[NAME], shape_and_slices=[""],
-                                      tensors=[tf.constant(values)]))
-    return checkpoint_formats.open_checkpoint(path)
+    return checkpoint_formats.open_checkpoint(tiny.write_tensorflow(path, {NAME: values}))
 
 
 def refuse(checkpoint, kind):
-    with pytest.raises(ValueError, match=f"is quantized, or does not .*: {NAME} has the type {kind}.*Use the "
-                       "model from before the quantization"):
-        checkpoint_formats.check_types(checkpoint, [NAME])
-    with tf.Graph().as_default():
-        variable = tf.get_variable(NAME, checkpoint.shapes[NAME])
-        with pytest.raises(ValueError, match="is quantized"):
-            checkpoint_formats.create_init_fn(checkpoint.path, [variable])
+    with tf.Graph().as_default(), pytest.raises(
+            ValueError, match=f"is quantized, or does not .*: {NAME} has the type {kind}.*Use the model from "
+            "before the quantization"):
+        checkpoint_formats.create_init_fn(checkpoint.path, [tf.get_variable(NAME, checkpoint.shapes[NAME])])
 
 
 @pytest.mark.parametrize("code", CODES)
