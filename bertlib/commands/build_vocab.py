@@ -202,11 +202,8 @@ def open_model(settings):
     Raises:
       ValueError, FileNotFoundError: a file is missing or damaged, or the files contradict each other.
     """
-    source = model_config.open_starting_weights(settings)
-    directory, names = checkpoint_formats.directory_of_checkpoint(source.path), file_names.CONFIGS.values()
-    if not model_config.resolve_file(settings, dict.fromkeys(names, "bert_config_file"), [directory]):
-        raise ValueError(f"--bert_config_file is required: {directory} contains no {' or '.join(names)}.")
-    config = model_config.read_config(settings)
+    model_config.fill_in_model_files(settings, reads_text=False)
+    source, config = model_config.open_starting_weights(settings), model_config.read_config(settings)
     encoder, heads = modeling.variable_shapes(config), pretraining_head.PretrainingHead().shapes(config)
     starting_weights.check_fits(source, config, heads)
     return source, config, sorted(name for name in {**encoder, **heads} if name in source.shapes)

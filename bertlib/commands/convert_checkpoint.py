@@ -120,13 +120,6 @@ def input_directory(source):
     return checkpoint_formats.directory_of_checkpoint(source.path)
 
 
-def check_config(source, path, content):
-    """Raises a ValueError if a value in a configuration, the dict `content`, changes the model's outputs and
-    differs from the value in the run.json of the input. Without this record, nothing is checked."""
-    if training := output_directory.find_training(source.path):
-        model_files.check_trained_config(path, modeling.BertConfig.from_dict(content), training)
-
-
 def read_config(settings, source):
     """Reads and checks --bert_config_file; returns a dict with the settings that the published format has."""
     names = dict.fromkeys((_CONFIG[source.format], *_CONFIG.values()), "bert_config_file")
@@ -140,7 +133,6 @@ def read_config(settings, source):
         problems.append("tie_word_embeddings=false is not supported: "
                         "the output layer of the published masked LM uses the word embeddings.")
     model_config.refuse_problems(path, problems)
-    check_config(source, path, content)
     target = head_labels.target_of_config(content)
     # The settings below describe a head. A setting is kept only if the model of --input has a head to which
     # the setting applies.
@@ -186,7 +178,7 @@ def read_vocabulary(settings, source, vocab_size):
         raise ValueError(f"--vocab_file is required: there is no {_VOCABULARY} or {_TOKENIZER} in the "
                          f"directory of --input={settings.input}.")
     if not path.endswith(".json"):
-        check_vocabulary(source, path, vocab_size)
+        tokenization.check_vocab(path, vocab_size)
         return files.read_bytes(path), set()
     content = files.read_json_object(path)
     try:
@@ -208,25 +200,6 @@ def read_vocabulary(settings, source, vocab_size):
         logging.warning("%s: the model has no embeddings for these added tokens, so they are left out: %s.",
                         path, checkpoint_formats.join_names(sorted(left_out)))
     return vocabulary.encode(), left_out
-
-
-def check_vocabulary(source, path, vocab_size):
-    """Checks that a vocabulary belongs to the input.
-
-    Args:
-      source: the `Checkpoint` that is converted.
-      path: a vocab.txt; None for the SentencePiece model in the directory of the input, if there is one.
-      vocab_size: int, number of rows of the word embeddings; None if it is unknown.
-
-    Raises:
-      ValueError: the vocab.txt does not fit the model, or the vocabulary differs from the vocabulary with
-        which the input was trained.
-    """
-    if path is not None:
-        tokenization.check_vocab(path, vocab_size)
-    training = output_directory.find_training(source.path)
-    if training and training.record:
-        model_files.check_trained_vocabulary(training, path)
 
 
 def resolve_tokenizer_settings(settings, source, config, left_out):
@@ -352,15 +325,14 @@ def copy_weights(settings, source):
                 for name, flag in ((_CONFIG["tensorflow"], "bert_config_file"), (_VOCABULARY, "vocab_file"))},
              **{name: os.path.join(directory, name)
                 for name in (_TOKENIZER_CONFIG, file_names.SENTENCE_PIECES)}}
-    vocab_size = source.shapes.get("bert/embeddings/word_embeddings", [None])[0]
-    check_vocabulary(source, paths[_VOCABULARY], vocab_size)
+    if settings.vocab_file:
+        tokenization.check_vocab(settings.vocab_file,
+                                 source.shapes.get("bert/embeddings/word_embeddings", [None])[0])
     contents = {}
     for name, path in paths.items():
         if path is not None and files.exists(path):
             if name.endswith(".json"):
-                content = files.read_json_object(path)  # raises an error if the file is not a JSON object
-                if name == _CONFIG["tensorflow"]:
-                    check_config(source, path, content)
+                files.read_json_object(path)  # raises an error if the file is not a JSON object
             contents[name] = files.read_bytes(path)
     if settings.do_lower_case is not None:
         contents[_TOKENIZER_CONFIG] = model_files.format_json({
@@ -375,6 +347,24 @@ def copy_weights(settings, source):
     return sorted(checkpoint_formats.weight_names(source)), contents
 
 
+def check_training(settings, training):
+    """Checks that the configuration and the vocabulary are those of the training that wrote the input.
+
+    Args:
+      settings: a `Settings`. The files are those of --bert_config_file and --vocab_file. Without
+        --vocab_file, the SentencePiece model in the directory of the training is checked, if there is one.
+      training: the `output_directory.OutputDirectory` of the training, which has a record.
+
+    Raises:
+      ValueError: a file differs from the file with which the input was trained.
+    """
+    if settings.bert_config_file:
+        config = modeling.BertConfig.from_dict(files.read_json_object(settings.bert_config_file))
+        model_files.check_trained_config(settings.bert_config_file, config, training)
+    if not (settings.vocab_file or "").endswith(".json"):  # a tokenizer.json has no recorded hash
+        model_files.check_trained_vocabulary(training, settings.vocab_file)
+
+
 def main(_):
     """Converts the checkpoint."""
     settings = common_flags.read_settings("output")
@@ -382,11 +372,14 @@ def main(_):
         model_config.use_installed_model(settings, "input")
     source = open_input(settings)
     training = output_directory.find_training(source.path)
-    if training and training.record:
+    has_record = training and training.record
+    if has_record:
         model_files.check_trained_weights(training.record, source.path)
     check_output(settings, source)
     prepare = copy_weights if settings.to == source.format else translate
     names, contents = prepare(settings, source)
+    if has_record:
+        check_training(settings, training)
     checks.refuse_overwriting(
         settings, {"input": checks.list_checkpoint_files(source.path)},
         {"output": [os.path.join(settings.output, name)
