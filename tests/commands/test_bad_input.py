@@ -100,8 +100,6 @@ def test_pairs_are_refused_for_a_model_that_knows_one_segment(untrained, tiny_mo
             ("run_classifier.py", dict(task_name="mrpc", data_dir="data", do_train=True),
              "the examples of mrpc are pairs"),
             ("run_squad.py", dict(max_query_length=8), "each input is a question and a context"),
-            ("run_pretraining.py", dict(init_checkpoint=None, vocab_file=None, input_file="text.txt"),
-             "an example of pre-training is a pair"),
             ("extract_features.py", dict(layers=-1, input_file="text.txt"), "line 2 of --input_file=")):
         refused = untrained.run(script, **{**untrained.row.base, **given})
         refused.assert_refused("type_vocab_size is 1 in the model's configuration", what)
@@ -161,10 +159,3 @@ def test_a_configuration_that_cannot_be_names_its_setting(changes, said, tmp_pat
                                 if value is not None})
     found = error_of(model_config.read_config, Settings(dict(bert_config_file=str(path))))
     assert found.startswith(f"--bert_config_file: {path} is not usable:\n") and said in found
-
-
-def test_a_configuration_that_is_no_json_object_is_named(tmp_path):
-    path = tmp_path / "bert_config.json"
-    path.write_text("[]")
-    with pytest.raises(ValueError, match=f"{path} must contain a JSON object, not a list"):
-        model_config.read_config(Settings(dict(bert_config_file=str(path))))

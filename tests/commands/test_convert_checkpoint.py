@@ -173,6 +173,7 @@ def test_the_record_of_a_training_says_what_head_it_is(tiny_model, tmp_path, kin
     found = convert_checkpoint.hugging_face_config(tiny.CONFIG, source, sorted(source.shapes))
     assert found["architectures"] == [f"BertFor{architecture}"] and found.get("problem_type") == problem
     assert found["id2label"] == dict(enumerate(names))
+    assert head_labels.target_of_config(found) == registry.find_target(kind)
     assert found["label2id"] == {name: index for index, name in enumerate(names)}
 
 
@@ -362,9 +363,6 @@ def test_what_cannot_be_converted_is_refused_in_one_message(refusal, tiny_model,
 
 
 def test_what_a_killed_conversion_left_is_removed_by_the_next(convert, tiny_model, tmp_path):
-    source = tmp_path / "published"
-    source.mkdir()
-    write_published(source, tiny_model.weights)
     (tmp_path / "converted").mkdir()
     kept, held, folders = ".new_model.other", ".new_model.held", (tmp_path, tmp_path / "converted")
     for folder in folders:
@@ -373,7 +371,7 @@ def test_what_a_killed_conversion_left_is_removed_by_the_next(convert, tiny_mode
         for name in (".new_model.killed", held):  # a killed process leaves its lock file
             (folder / f"{name}.lock").touch()
     with locks.lock_file(str(folders[0] / held)), locks.lock_file(str(folders[1] / held)):
-        convert(input=source / "bert_model.ckpt", output="converted", to="hugging_face")
+        convert(input=tiny_model.checkpoint, output="converted")
         for folder in folders:
             assert {path.name for path in folder.glob(".*")} == {kept, held, f"{held}.lock"}
     assert (tmp_path / "converted" / "model.safetensors").exists()

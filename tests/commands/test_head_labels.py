@@ -10,7 +10,6 @@ from safetensors import numpy as safetensors
 import tiny
 
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.runs import registry
 from bertlib.runs.settings import Settings
 from bertlib.tasks import head_labels
 from bertlib.tasks.classification import choice_target, classification_target
@@ -166,14 +165,3 @@ def test_a_crf_is_no_other_head_for_a_training(train, has_crf):
     np.testing.assert_array_equal(start(path, wanted, do_train=True)["output_bias"], [0, 1, 2])
     with pytest.raises(ValueError, match=f"Pass --crf={str(has_crf).lower()}"):
         start(path, wanted)
-
-
-@pytest.mark.parametrize("config, kind", [
-    (dict(architectures=["BertForTokenClassification"]), "tagging"), ({}, None),
-    (dict(problem_type="regression"), "regression"),
-    (dict(problem_type="multi_label_classification"), "multilabel")])
-def test_the_kind_of_a_hugging_face_head(model, config, kind):
-    configure(model, **{"architectures": None, **config, "id2label": by_id(*TAGS)})
-    head = head_labels.read_head(checkpoint_formats.open_checkpoint(model))
-    target = kind and registry.find_target(kind)
-    assert head == head_labels.HeadDescription(target, TAGS, 3, False, str(model / "config.json"))
