@@ -47,10 +47,6 @@ def test_what_was_learned_is_found_again(lower):
     assert not [line for line in LINES if "[UNK]" in tokenizer.tokenize(line)]
     assert tokenizer.tokenize("CAFÉ café") == (["cafe", "cafe"] if lower
                                                else [*tokenizer.tokenize("CAFÉ"), "café"])
-    # All pairs are merged, so each word is a token.
-    assert tokenizer.tokenize("the cathedral" if lower else "The Cathedral")[1] in ("cathedral", "Cathedral")
-    # Chinese characters are words, and so are punctuation marks.
-    assert "北" in vocab and not {"北京", "##京", "cat's"} & set(vocab)
 
 
 @pytest.mark.parametrize("min_frequency, pieces", [
@@ -65,9 +61,8 @@ def test_the_most_frequent_pair_is_merged_first(min_frequency, pieces):
 
 def test_unused_entries_stand_where_the_published_ones_do():
     vocab = build_vocab.learn_vocab({"ab": 2}, 200, num_unused=99)
-    assert vocab.index("[UNK]") == 100 and vocab[101:104] == ["[CLS]", "[SEP]", "[MASK]"]
-    assert (vocab[0], vocab[1], vocab[99], vocab[104:]) == ("[PAD]", "[unused0]", "[unused98]",
-                                                            ["a", "b", "##b", "ab"])
+    assert (vocab[0], vocab[1], vocab[99]) == ("[PAD]", "[unused0]", "[unused98]")
+    assert vocab[100:] == ["[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##b", "ab"]
 
 
 def test_a_size_without_room_for_the_characters():

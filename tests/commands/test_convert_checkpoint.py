@@ -245,32 +245,23 @@ def test_ids_that_are_no_lines_of_a_vocabulary(tiny_model, tmp_path, vocab):
 
 # --- Trainings -------------------------------------------------------------------------------------------
 
-FORK = {"crf/transitions": (3, 3), "bert/adapter/kernel": (WIDTH, 2), "temperature": ()}
-
-
-@pytest.fixture
-def training(tmp_path):
-    """(directory of a training without .meta files, arrays of the model). A fork added some of the arrays."""
-    weights = tiny.weights()
-    own = random_arrays(FORK)
-    slots = {f"{name}/{slot}": np.ones_like(array) for name, array in own.items()
-             for slot in ("adam_m", "adam_v", "Momentum", "lamb/m")}
-    written = tiny.write_training(tmp_path / "training", weights, 3, **own, **slots,
-                                  beta1_power=np.float32(0.9), loss_scale=np.float32(8),
-                                  good_steps=np.int32(4))
-    for path in (tmp_path / "training").glob("*.meta"):
-        path.unlink()
-    return tmp_path / "training", {name: written[name] for name in (*weights, *CLASSIFIER, *own)}
-
 
 def test_weights_only_leaves_out_the_state_of_the_training_and_keeps_a_forks_variables(
-        convert, training, tiny_model, tmp_path):
-    """Configuration and vocabulary are copied unchanged."""
-    directory, model = training
+        convert, tiny_model, tmp_path):
+    """Configuration and vocabulary are copied unchanged. A fork added some of the arrays."""
+    directory, weights = tmp_path / "training", tiny.weights()
+    own = random_arrays({"crf/transitions": (3, 3), "bert/adapter/kernel": (WIDTH, 2), "temperature": ()})
+    slots = {f"{name}/{slot}": np.ones_like(array) for name, array in own.items()
+             for slot in ("adam_m", "adam_v", "Momentum", "lamb/m")}
+    written = tiny.write_training(directory, weights, 3, **own, **slots, beta1_power=np.float32(0.9),
+                                  loss_scale=np.float32(8), good_steps=np.int32(4))
+    for path in directory.glob("*.meta"):
+        path.unlink()
     (directory / "bert_config.json").write_text('{"of": "a fork"}')
     (directory / "tokenizer_config.json").write_text('{"do_lower_case":   true}')
     log = convert(input=directory, output=tmp_path / "out", weights_only=True, vocab_file=tiny_model.vocab)
-    assert_same(tensors_of(tmp_path / "out" / "bert_model.ckpt"), model)
+    assert_same(tensors_of(tmp_path / "out" / "bert_model.ckpt"),
+                {name: written[name] for name in (*weights, *CLASSIFIER, *own)})
     assert set(os.listdir(tmp_path / "out")) == {
         "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index", "bert_config.json",
         "tokenizer_config.json", "vocab.txt"}

@@ -121,7 +121,6 @@ def test_rows_that_are_trained_on_are_counted(untrained):
 
 @pytest.mark.parametrize("flags, part", [
     (dict(do_predict=True, test_file="data/again.csv"), "test"),
-    (dict(do_eval=True, dev_file="data/again.csv"), "dev"),
     (dict(do_train=True, do_eval=True, train_file="data/dev.csv", dev_file="data/again.csv",
           init_checkpoint="output", output_dir="second", train_batch_size=999), "dev")])
 def test_examples_of_an_earlier_training_are_counted(flags, part, copy):
