@@ -10,7 +10,6 @@ from helpers import read_json, write_json
 import numpy as np
 from outputs import contents, scores, table
 import pytest
-from rows import ROWS
 from safetensors import numpy as safetensors
 import tiny
 
@@ -53,14 +52,6 @@ def test_a_bag_of_words_answers_the_development_set(copy):
     without = copy.train(baseline=True, do_train=None, do_predict=None, train_file=None)
     assert without.code == 0 and "this run has no --train_file." in without.err, without.err
     assert "bag of words 0" not in without.err
-
-
-def test_the_log_describes_scores_and_drawn_examples(workspaces, untrained):
-    assert "train, data/train.csv: 16 examples, scores from " in workspaces(ROWS["regression"]).finished.err
-    refused = untrained.train(max_train_examples=9, max_eval_examples=5, train_batch_size=99)
-    assert "Drawn: 9 of 16 training examples (--max_train_examples=9)." in refused.err, refused.err
-    for name in ("eval_results.txt", "metrics.jsonl"):
-        assert "eval_mae" in (workspaces(ROWS["regression"]).output / name).read_text()
 
 
 def test_an_evaluation_of_a_model_of_own_data_needs_a_file(copy):

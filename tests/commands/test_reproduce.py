@@ -1,7 +1,6 @@
 """reproduce.py: equal bits, each kind of difference, records of older versions, and errors."""
 
 import json
-import os
 import re
 import shutil
 
@@ -99,8 +98,6 @@ def test_a_training_with_changed_settings_is_repeated_up_to_the_change(copy, tmp
     change(copy, lambda record: record.update(
         finished_step=None, planned_steps=9, sessions=[{"step": 4, "changed": {"cpu": ["a", "b"]}}],
         changes=[{"step": 2, "changed": {"learning_rate": [0.01, 0.02]}}]))
-    with pytest.raises(ValueError, match="only the steps up to 2 can be compared"):
-        reproduction.plan(str(copy), str(tmp_path / "again"), until=3)
     plan = reproduction.plan(str(copy), str(tmp_path / "again"))
     assert plan.step == 2 and plan.notes == [
         "The training is unfinished: its last known step is 8 of 9.",
@@ -161,9 +158,6 @@ def test_a_path_with_a_comma_is_one_path(copy, tmp_path):
     change(copy, lambda record: record["flags"].update(data_dir=str(data)))
     found = reproduction.plan(str(copy), str(tmp_path / "again"))
     assert f"--data_dir={data}" in found.flags and not found.changed_files
-    other = os.path.relpath(data)
-    found = reproduction.plan(str(copy), str(tmp_path / "again"), overrides=[f"--data_dir={other}"])
-    assert not found.changed_files
 
 
 def test_predictions_of_other_texts_are_not_compared(tmp_path):

@@ -8,7 +8,6 @@ from helpers import comparable, error_of, read_batches, read_json, tensors_of, w
 import numpy as np
 from outputs import scores
 import pytest
-from rows import STEPS
 from scipy import special
 from scripts import ROOT
 import tensorflow.compat.v1 as tf
@@ -133,10 +132,6 @@ def test_training_writes_the_published_variables_and_metrics(trained, records):
                                 str(trained.output), eval_batch_size=3)
     found = model.evaluate(run_pretraining.input_fn_builder([records], LENGTH, PREDICTIONS, False))
     expected = scores(trained.output, trained.row)
-    assert list(expected) == ["global_step", "loss", "masked_lm_accuracy", "masked_lm_baseline",
-                              "masked_lm_loss", "next_sentence_accuracy", "next_sentence_baseline",
-                              "next_sentence_loss"]
-    assert expected["global_step"] == STEPS
     assert set(expected) - set(found) == {"masked_lm_baseline", "next_sentence_baseline"}
     assert found == pytest.approx({"loss": found["loss"], **{
         name: expected[name] for name in found if name != "loss"}}, rel=1e-5)

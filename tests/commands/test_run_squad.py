@@ -87,7 +87,6 @@ app.run(lambda _: print(run_squad.validate_flags_or_throw(config)))
     (2, {}, None), (2, dict(do_train=None), "At least one of --do_train, --do_predict and --do_eval must be"),
     (2, dict(max_seq_length=40), "--max_seq_length=40 is above max_position_embeddings=32"),
     (2, dict(find_null_threshold=True), "--find_null_threshold needs --version_2_with_negative and"),
-    (2, dict(max_query_length=29), "--max_seq_length=32 leaves no room for a context"),
     (1, {}, "type_vocab_size")])
 def test_a_program_checks_the_flags(types, flags, expected, run_script, tmp_path):
     (tmp_path / "own.py").write_text(PROGRAM.format(types=types))

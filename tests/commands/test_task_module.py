@@ -267,14 +267,10 @@ def test_a_head_of_a_user(run_script, tiny_model, tmp_path):
             f"--{flag}", "head of MeanPooling")
     assert not (tmp_path / "output").exists()
     run_script("run_classifier.py", task_module=module, **flags).assert_success("Starting weights")
-    later = run_script("run_classifier.py", task_module=module, results_dir="again",
-                       **{**flags, "do_train": False})
-    later.assert_success("Weights for evaluating: output/model.ckpt-4")
-    results = [read_json(tmp_path / name / "eval_results.json") for name in ("again", "output")]
-    assert results[0]["eval_accuracy"] == results[1]["eval_accuracy"]
-    assert results[0]["eval_loss"] == results[1]["eval_loss"]
-    run_script("run_classifier.py", task_module=module, **{**flags, "num_train_epochs": 3}).assert_success()
-    assert read_json(tmp_path / "output" / "eval_results.json")["global_step"] == 6
+    run_script("run_classifier.py", task_module=module, results_dir="again",
+               **{**flags, "do_train": False}).assert_success("Weights for evaluating: output/model.ckpt-4")
+    again, first = (read_json(tmp_path / name / "eval_results.json") for name in ("again", "output"))
+    assert again == first
     (tmp_path / "lines.txt").write_text("the cat\n")
     run_script("predict.py", model_dir="output", input_file="lines.txt").assert_refused(
         "output_weights: not in the checkpoint")

@@ -100,15 +100,6 @@ def test_lengths_are_rounded_up_to_the_length_of_the_features_at_most():
 
 
 @pytest.mark.usefixtures("graph")
-def test_one_part_weighs_1_and_sizes_are_unknown_to_the_graph():
-    assert [part["micro_batch_weight"] for part in take(2, micro_batches=1)] == [1, 1]
-    dataset = make_dataset()
-    shapes = {name: shape.as_list() for name, shape in tf.data.get_output_shapes(dataset).items()}
-    assert shapes == {**dict.fromkeys(TRIMMED_FIELDS, [None, None]), "label_ids": [None],
-                      "micro_batch_weight": []}
-
-
-@pytest.mark.usefixtures("graph")
 @pytest.mark.parametrize("changes, expected", [
     (dict(trimmed_fields=()), "need trimmed_fields"),
     (dict(micro_batches=BATCH + 1), "10 examples cannot be cut into 11")])

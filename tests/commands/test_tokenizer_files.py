@@ -47,9 +47,9 @@ def write(directory, name, content):
     write_json(directory / name, content)
 
 
-def rust_tokenizer(lower, strips, chinese, longest, vocab=None):
+def rust_tokenizer(lower, strips, chinese, longest):
     """Returns the fast tokenizer of Hugging Face."""
-    tokens = vocab or {token: index for index, token in enumerate(vocabulary())}
+    tokens = {token: index for index, token in enumerate(vocabulary())}
     made = tokenizers.Tokenizer(tokenizers.models.WordPiece(tokens, unk_token="[UNK]",
                                                             max_input_chars_per_word=longest))
     made.normalizer = tokenizers.normalizers.BertNormalizer(True, chinese, strips, lower)
@@ -60,9 +60,8 @@ def rust_tokenizer(lower, strips, chinese, longest, vocab=None):
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("strips", [None, True, False])
 @pytest.mark.parametrize("chinese", [True, False])
-@pytest.mark.parametrize("longest", [20])
-def test_tokens_are_those_of_the_tokenizers_package(model, lower, strips, chinese, longest):
-    theirs = rust_tokenizer(lower, strips, chinese, longest)
+def test_tokens_are_those_of_the_tokenizers_package(model, lower, strips, chinese):
+    theirs = rust_tokenizer(lower, strips, chinese, 20)
     theirs.save(str(model / "tokenizer.json"))
     ours = load(model)
     for text in TEXTS:
@@ -134,17 +133,6 @@ def test_added_tokens_of_the_vocabulary_stay_whole(model):
         writer.write("<user>\n")
     write(model, "tokenizer_config.json", {"additional_special_tokens": ["<user>"], "do_lower_case": True})
     assert load(model).tokenize("x<user>y") == ["x", "<user>", "y"]
-
-
-def test_the_case_of_the_files_is_taken_if_no_flag_gives_one(model, caplog):
-    write(model, "tokenizer_config.json", {"do_lower_case": False})
-    given = settings_of(vocab_file=model / "vocab.txt")
-    caplog.set_level("INFO", logger="absl")
-    tokenizer = tokenizer_flags.load_tokenizer(given)
-    assert tokenizer.tokenize("TOKYO Café") == ["TOKYO", "Café"]
-    assert given.do_lower_case is False
-    said = f"--do_lower_case not given: using False (the value in {model / 'tokenizer_config.json'})"
-    assert said in caplog.text
 
 
 CASED = ["Paris", "London", "the", "a", "dog"]

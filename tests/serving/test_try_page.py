@@ -119,9 +119,8 @@ ENTITIES = [{"type": "ANIMAL", "text": TEXT[start:end], "score": 0.5, "start": s
     ("questions", {"answer": "dog", "probability": 0.9, "start": 29, "end": 32}, "dog",
      [[TEXT.removesuffix("dog"), "dog"]]),
     ("questions", {"answer": "", "probability": 0.9, "start": 0, "end": 0}, "contains no answer", []),
-    ("multilabel", {"labels": [], "probabilities": {"a": 0.25}}, "no label", []),
     ("multilabel", {"labels": ["a", "b"], "probabilities": {"a": 0.75, "b": 0.75}}, "a, b", []),
-    ("regression", {"score": 3.5}, "3.5", []), ("vectors", {"vector": [0.5] * 16}, "16 numbers", []),
+    ("regression", {"score": 3.5}, "3.5", []),
     ("masked_words", {"masks": [[{"token": "cat", "probability": 0.5}]]}, "cat", [])])
 def test_answers_of_other_tasks(task, value, words, marked, browser, classifier):
     model = Fixed(classifier, task, value)
