@@ -4,11 +4,10 @@ import os
 import threading
 
 from devices import device, is_device
-import numpy as np
 import pytest
 import tiny
 
-from bertlib.tasks.classification import feature_extraction, glue_submission_files
+from bertlib.tasks.classification import glue_submission_files
 
 
 def _also(*names):
@@ -49,14 +48,6 @@ def test_a_device_and_a_fifo_get_the_bytes_of_the_file(command, commands, run_sc
     assert is_device(null) and read == [(tmp_path / "file").read_bytes()]
 
 
-@pytest.mark.parametrize("command", ["build_vocab.py", *_also("glue_submission.py")])
-def test_a_new_directory_is_named(command, commands, run_script, tmp_path):
-    for name, count in (("a", 1), ("b", 0)):
-        done = run_script(command, *commands[command], f"--output_file={tmp_path / 'new' / name}")
-        done.assert_success()
-        assert done.err.count(f"The directory {tmp_path / 'new'} is new.") == count
-
-
 @pytest.mark.parametrize("command", ["build_vocab.py", "plan_memory.py", *_also(
     "glue_submission.py", "extract_features.py", "predict.py", "create_pretraining_data.py")])
 def test_a_directory_is_refused_before_the_work(command, commands, run_script, tmp_path):
@@ -72,11 +63,4 @@ def test_records_are_not_written_to_a_device(commands, run_script, tmp_path):
     refused = run_script("create_pretraining_data.py", *commands["create_pretraining_data.py"],
                          output_file=null)
     refused.assert_refused(f"{null} is a device or a FIFO. Name a regular file")
-    assert is_device(null)
-
-
-def test_an_npz_file_is_written_to_a_device(tmp_path):
-    rows = [(feature_extraction.InputFeatures(0, ["a"], [5], None, None), np.ones([1, 1, 9], np.float32))]
-    null = device(tmp_path, "null")
-    feature_extraction.write_npz(null, rows, [-1], (1, 1, 9), "float32")
     assert is_device(null)

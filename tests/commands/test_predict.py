@@ -4,7 +4,6 @@ import csv
 import gzip
 import json
 import os
-import shutil
 import subprocess
 import sys
 
@@ -44,14 +43,6 @@ def test_truncated_inputs_are_counted(predict):
     assert "truncated" not in done.err
 
 
-def test_another_sort_of_table_is_refused_before_the_model_is_read(predict, classifier_dir, tmp_path):
-    shutil.copytree(classifier_dir, tmp_path / "damaged")
-    for path in (tmp_path / "damaged").glob("model.ckpt-*.data*"):
-        path.write_bytes(b"")
-    done, _ = predict("a cat\n", model_dir="damaged", output_file="answers.TSV.gz")
-    done.assert_refused("--output_file=answers.TSV.gz: answers are written as CSV or JSON Lines.")
-
-
 def test_a_bad_line_stops_it_after_the_answers_before_it(predict):
     lines = "text_a\tid\nthe cat\t1\na dog\t2\n\t3\na bird\t4\n"
     done, answers = predict(lines, "lines.tsv")
@@ -86,11 +77,6 @@ def test_an_input_without_lines_is_a_warning(predict):
     for name, content in (("lines.txt", ""), ("lines.csv", "text_a\n")):
         done, answers = predict(content, name)
         assert (done.code, answers) == (0, []) and f"{name} has no lines to answer, so the" in done.err
-
-
-def test_a_damaged_compressed_file_is_refused(predict):
-    done, _ = predict(gzip.compress(b"text_a\nthe cat\na dog\n")[:-10], "lines.tsv.gz")
-    done.assert_refused("lines.tsv.gz is truncated")
 
 
 def test_a_table_has_the_decimal_sign_of_the_training(predict, tiny_model, tmp_path):

@@ -35,10 +35,10 @@ def test_rows_of_a_processor_that_changes_its_examples(tmp_path):
     rows = list(classification_results.PredictedRows(
         [last, mine, first], predictions, classification_target.create_target(["0", "1"]), [7, 8, 9],
         np.float32([0.5] * 3)))
-    assert [row.line for row in rows] == [6, None, 2] and [row.length for row in rows] == [7, 8, 9]
+    assert [(row.line, row.length) for row in rows] == [(6, 7), (None, 8), (2, 9)]
     lines = (tmp_path / "dev.tsv").read_text().splitlines()
     assert ["\t".join(rows[index].fields.values()) for index in (0, 2)] == [lines[5], lines[1]]
-    assert rows[1].fields == {"guid": "mine-1", "text_a": "a"} and rows[1].texts == ("a",)
+    assert rows[1].fields == {"guid": "mine-1", "text_a": "a"}
     assert (rows[1].label, rows[1].prediction, rows[1].is_right, rows[1].loss) == ("1", "0", False, 0.5)
 
 

@@ -22,8 +22,7 @@ def test_it_says_what_it_read_and_writes_a_report(trained):
     counts = ", ".join(f"{count} {kind}" for kind, count in conll_files.count_types(sentences).items())
     assert f"dev.conll: 8 sentences, {words} words, IOB2: {counts}." in trained.finished.err
     assert (trained.output / "labels.txt").read_text() == "B-ANIMAL\nB-THING\nO\n"
-    found = read_json(trained.output / "run.json")
-    assert found["labels"] == ["B-ANIMAL", "B-THING", "O"] and found["settings"]["tag_scheme"] == "IOB2"
+    assert read_json(trained.output / "run.json")["settings"]["tag_scheme"] == "IOB2"
     report = (trained.output / "eval_report.html").read_text()
     assert "<h1>Tagging: dev.conll</h1>" in report and report.count("<article") == len(sentences)
     rows = table(trained.output / "eval_predictions.csv")

@@ -66,15 +66,6 @@ def test_answers_come_back_with_their_places(spm_model_file, squad_file, lower, 
             assert context[answer.start:answer.end] == text
 
 
-def test_an_answer_in_the_middle_of_a_piece_is_learned_with_the_whole_piece(tmp_path):
-    (tmp_path / "spm.model").write_bytes(train(user_defined_symbols=["artist"]))
-    tokenizer = tokenization.SentencePieceTokenizer(tmp_path / "spm.model")
-    words = ["(artists),"]
-    example = squad_data.SquadExample("1", "?", words, "art", 0, 0, False, words[0], [0], answer_span=(1, 4))
-    [feature] = squad_data.generate_features([example], tokenizer, 40, 12, 8, True, report=False)
-    assert feature.tokens[feature.start_position:feature.end_position + 1] == ["artist"]
-
-
 def test_the_script_answers(run_script, squad_file, spm_model_file, tmp_path):
     size = len(tokenization.SentencePieceTokenizer(spm_model_file).vocab)
     config = {**tiny.CONFIG, "num_hidden_layers": 1, "vocab_size": size, "max_position_embeddings": 64}

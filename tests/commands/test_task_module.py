@@ -241,13 +241,6 @@ def test_a_module_that_cannot_be_used(find, text, said):
         find(text)
 
 
-def test_a_task_of_a_module_excludes_task_name():
-    values = {"task_module": str(ROOT / "tests" / "data" / "ranking.py"), "task_name": "MRPC"}
-    assert task_module.find_task(Settings(values, ["task_module"])).noun == "pair"
-    with pytest.raises(ValueError, match=r"--task_module=\S+ and --task_name exclude each other"):
-        task_module.find_task(Settings(values, ["task_module", "task_name"]))
-
-
 @pytest.mark.parametrize("name", ["ranking.py", "mean_pooling.py"])
 def test_keep_best_of_a_users_task_is_not_checked_before_the_training(name):
     """The class may add metrics to those of its target."""

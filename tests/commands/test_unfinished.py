@@ -5,12 +5,14 @@ They are refused if the training has not taken a step.
 
 
 from helpers import write_json
+import model_directories
+import numpy as np
 from outputs import record
 import pytest
 from rows import ROWS
 import tiny
 
-from bertlib.runs import model_files, record_format
+from bertlib.runs import model_files
 
 # {command: its flags}.
 COMMANDS = {"predict.py": dict(model_dir="output", input_file="texts.txt"),
@@ -49,13 +51,13 @@ def test_an_unfinished_training_is_said_once(at_step):
 
 
 @pytest.mark.parametrize("step, changes", [
-    (8, {}), (8, dict(finished_step=None)),  # killed after its last step
+    (8, dict(finished_step=8)), (8, {}),  # killed after its last step
     (3, dict(finished_step=3)),  # it ended by itself, as early stopping does
-    (3, dict(planned_steps=None, finished_step=None))])  # in best/
-def test_what_is_finished_or_not_known_is_not_warned_of(at_step, step, changes, caplog):
-    output = at_step(step, **changes).output
-    record = record_format.read_record(output)
-    model_files.check_trained_weights(record, str(output / f"model.ckpt-{step}"))
+    (3, dict(planned_steps=None))])  # in best/
+def test_what_is_finished_or_not_known_is_not_warned_of(step, changes, tmp_path, caplog):
+    weights = tiny.write_tensorflow(tmp_path / f"model.ckpt-{step}", {"global_step": np.int64(step)})
+    found = model_directories.record(**{"planned_steps": 8, **changes})
+    model_files.check_trained_weights(found, str(weights))
     assert "unfinished" not in caplog.text
 
 

@@ -4,7 +4,6 @@ The check begins with the records of a pre-training, and includes all runs that 
 """
 
 import json
-import shutil
 
 from helpers import read_json, write_json, write_lines
 import model_directories
@@ -12,7 +11,6 @@ from outputs import record
 import pytest
 import tiny
 
-from bertlib.data import tfrecord_manifests
 from bertlib.runs import tokenizer_flags, trained_model
 from bertlib.runs.settings import Settings
 from bertlib.tasks.pretraining import pretraining_records
@@ -101,18 +99,6 @@ def test_records_that_their_manifest_does_not_describe_are_refused(untrained, na
     refused.assert_refused("error: link is not the file that ",
                            "Run create_pretraining_data.py again with the same flags.")
     assert not untrained.output.exists()
-
-
-def test_a_warning_names_the_records_without_a_manifest(untrained, caplog):
-    caplog.set_level("WARNING", logger="absl")
-    paths = [f"{untrained.directory}/{name}" for name in ("train.tfrecord", *"cdefg")]
-    for path in paths[1:]:
-        shutil.copy(paths[0], path)
-    assert tfrecord_manifests.read(paths[1:3]) == [] and not caplog.messages
-    (found, _), = tfrecord_manifests.read(paths)
-    assert caplog.messages == [
-        f"No manifest describes {', '.join(paths[1:4])} and 2 more files, so the vocabulary of these records "
-        f"is not checked. Make sure that it is the vocabulary of the other records, see {found}."]
 
 
 # --- Commands that start from weights --------------------------------------------------------------------
