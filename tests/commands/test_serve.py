@@ -35,6 +35,8 @@ def error_of(done):
     (["--model_dir=evaluated"], "evaluated has no checkpoint, so it is not the output directory"),
     (["--model_dir={model}", "--host=0.0.0.0"], "--host=0.0.0.0: other machines can reach this address, so "),
     (["--model_dir={model}", "--host=192.0.2.1", f"--token={TOKEN}"], "not an address of this machine"),
+    (["--model_dir={model}", "--task=tagging"], "task tagging: the model in "),
+    (["--model_dir={model}", "--engine=onnx"], "contains no export"),
     (["--model_dir={model}", "--token=short"], "--token needs at least 16 characters"),
     (["--model_dir={model}", f"--token={TOKEN},"], "--token needs at least 16 characters"),
     (["--model_dir={model}", f'--token="{TOKEN}"'], "without quotes around them"),
