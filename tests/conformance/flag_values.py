@@ -87,9 +87,9 @@ TRAINING_COMMANDS = {
 
 # --- Parameters of the other commands --------------------------------------------------------------------
 
-# The row is the kind of the model in model_dir.
-_KINDS = {"row": [{"row": kind} for kind in ("classification", "regression", "multilabel", "tagging",
-                                             "questions")]}
+# The row has trained the model in model_dir.
+_KINDS = {"row": [{"row": name} for name in ("one text", "regression", "several labels", "tagging, columns",
+                                             "SQuAD 1.1")]}
 OTHER_COMMANDS = {
     "predict.py": {
         **_KINDS,
@@ -134,12 +134,12 @@ REFUSED = {
     "run_ner.py": _FINE_TUNED,
     "run_swag.py": _FINE_TUNED, "run_pretraining.py": [_RANDOM],
     "predict.py": [{"row": row, "task": "vectors", "input_file": name}
-                   for row in ("tagging", "questions") for name in ("lines.csv", "lines.jsonl")],
+                   for row in ("tagging, columns", "SQuAD 1.1") for name in ("lines.csv", "lines.jsonl")],
     "export.py": [
         {"quantize": "int8", "format": "saved_model"}, {"compare_examples": 2, "format": "saved_model"},
         {"compare_file": "lines.jsonl", "format": "saved_model", "text": False},
-        {"format": "tflite", "task": "vectors"}, {"row": "tagging", "format": "tflite"},
-        {"row": "questions", "format": "tflite"}, {"row": "questions", "text": True},
+        {"format": "tflite", "task": "vectors"}, {"row": "tagging, columns", "format": "tflite"},
+        {"row": "SQuAD 1.1", "format": "tflite"}, {"row": "SQuAD 1.1", "text": True},
         *({"format": name, **setting} for name in ("onnx", "tflite")
           for setting in ({"text": True}, {"warmup_requests": 0}))]}
 

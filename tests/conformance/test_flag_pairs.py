@@ -12,8 +12,6 @@ import shutil
 
 import flag_values
 from helpers import DATA
-import model_directories
-from model_directories import linear
 import pytest
 import rows
 import tiny
@@ -75,28 +73,14 @@ def is_refusal(script, done, flags):
 
 # --- Commands that use a trained model -------------------------------------------------------------------
 
-# {kind of a model: (variables of its head, labels)}.
-HEADS = {"classification": (linear(2), ["no", "yes"]), "regression": (linear(1), None),
-         "multilabel": (linear(2), ["red", "green"]), "tagging": (linear(5), model_directories.TAGS),
-         "questions": ({"cls/squad/output_weights": (2, 16), "cls/squad/output_bias": (2,)}, None)}
 
-
-@pytest.fixture(scope="module")
-def models(tiny_model, tmp_path_factory):
-    """A directory with a model of each kind, and inputs of three formats for each model."""
-    directory = tmp_path_factory.mktemp("models")
-    for kind, (head, labels) in HEADS.items():
-        (directory / kind).mkdir()
-        model_directories.write(directory / kind / "model", tiny_model, kind, head, labels, task="own data",
-                                doc_stride=8, max_query_length=8)
-        names = {"questions": ["question", "context"], "tagging": ["text"]}.get(kind, ["text_a"])
-        lines = [["the cat sees", "a dog"][:len(names)], ["=1", "a paper"][:len(names)]]
-        (directory / kind / "lines.jsonl").write_text(
-            "".join(json.dumps(dict(zip(names, line))) + "\n" for line in lines))
-        (directory / kind / "lines.csv").write_text(
-            "".join(",".join(line) + "\n" for line in [names, *lines]))
-        (directory / kind / "lines.txt").write_text("".join(" ||| ".join(line) + "\n" for line in lines))
-    return directory
+def write_inputs(row, directory):
+    """Writes two inputs of the model of a row, in three formats."""
+    names = {"SQuAD 1.1": ["question", "context"], "regression": ["text_a", "text_b"]}.get(row, ["text"])
+    lines = [["the cat sees", "a dog"][:len(names)], ["=1", "a paper"][:len(names)]]
+    for ending, texts in {"jsonl": [json.dumps(dict(zip(names, line))) for line in lines],
+                          "csv": map(",".join, [names, *lines]), "txt": map(" ||| ".join, lines)}.items():
+        (directory / f"lines.{ending}").write_text("".join(f"{text}\n" for text in texts))
 
 
 def has_answered(directory, flags, done):
@@ -107,7 +91,7 @@ def has_answered(directory, flags, done):
 
 def has_exported(directory, flags, done):
     """Returns whether export.py has written a version."""
-    return bool(list(directory.rglob("exported/*" if "output_dir" in flags else "model/export*/*")))
+    return bool(list(directory.rglob("exported/*" if "output_dir" in flags else "output/export*/*")))
 
 
 IS_COMPLETE = {"predict.py": has_answered, "export.py": has_exported}
@@ -116,19 +100,17 @@ IS_COMPLETE = {"predict.py": has_answered, "export.py": has_exported}
 
 
 @pytest.fixture
-def run(scripts, workspaces, models, tmp_path):
+def run(scripts, workspaces, tmp_path):
     """A function that runs a command with the flags of a combination, in a copy of its directory. It returns
     (`Finished`, {flag: value}, the directory)."""
     numbers = itertools.count()
 
     def run_copy(script, row, **case):
-        directory = tmp_path / str(next(numbers))
-        if script in ("predict.py", "export.py"):
-            source, flags = models / row, {"model_dir": "model", **case}
-        else:
-            work = workspaces(rows.ROWS[row], untrained=True)
-            source, flags = work.directory, training_flags(work.row, case)
-        shutil.copytree(source, directory)
+        directory, is_training = tmp_path / str(next(numbers)), script in flag_values.TRAINING_COMMANDS
+        work = workspaces(rows.ROWS[row], untrained=is_training)
+        shutil.copytree(work.directory, directory)
+        flags = training_flags(work.row, case) if is_training else {"model_dir": "output", **case}
+        write_inputs(row, directory)
         return scripts.run(script, *tiny.flags(**flags), cwd=directory), flags, directory
     return run_copy
 
@@ -153,6 +135,6 @@ def test_refused_pairs_of_flags_are_named(script, run):
         done, _, directory = run(script, **{**row, **case})
         # predict.py names the columns of the texts, which the task of a pair determines.
         if not is_refusal(script, done, [*case, *(["text_column"] if script == "predict.py" else [])]) or (
-                (directory / "output").exists()):
+                script in flag_values.TRAINING_COMMANDS and (directory / "output").exists()):
             problems.append(f"{script} {case}\n{done.err[-1500:]}")
     assert not problems, "\n".join(problems)
