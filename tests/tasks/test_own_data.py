@@ -3,7 +3,7 @@
 from helpers import error_of, example_reader, settings_of, write_file
 import pytest
 
-from bertlib.data import columns, labelled_rows, row_fields, text_keys
+from bertlib.data import columns, labelled_rows, text_keys
 from bertlib.tasks.classification import classification_target, own_data, row_examples
 
 
@@ -14,33 +14,11 @@ def reader(text=None, label=None, header=None, task_type="classification", **mor
 # --- Formats and columns ---------------------------------------------------------------------------------
 
 
-def test_a_single_text_a_byte_order_mark_and_spaces_around_names_and_labels(tmp_path):
-    found, content = reader(), "\ufefflabel, text\nyes , a cat\n no,a dog\n\n\n"
-    rows = found.read(write_file(tmp_path / "train.csv", content)).rows
-    assert [row[1:3] for row in rows] == [((" a cat",), "yes"), (("a dog",), "no")]
-    assert (found.text, found.label) == (["text"], ["label"])
-
-
-def test_a_missing_value_of_a_further_column_stays_missing():
-    row = {"text": "a cat", "note": None, "size": 3, "tags": [None, "é"]}
-    assert row_fields.field_reader(None)(row) == {"text": "a cat", "note": None, "size": "3",
-                                             "tags": '[null, "é"]'}
-
-
 @pytest.mark.parametrize("name, content", [
     ("a.csv", '"SEP=;"\ntext;label\na cat;x\n'), ("a.csv", "sep=\\t\ntext\tlabel\na cat\tx\n")])
 def test_the_line_with_which_excel_names_the_delimiter_is_no_row(name, content, tmp_path):
     row, = reader().read(write_file(tmp_path / name, content)).rows
     assert row[:3] == (3, ("a cat",), "x")
-
-
-@pytest.mark.parametrize("names, text", [
-    ("class,answer,question", ["question", "answer"]), ("Text,LABEL,id", ["Text"]),
-    ("Text,text,label", ["text"])])
-def test_usual_names_are_found(names, text, tmp_path):
-    found = reader()
-    found.read(write_file(tmp_path / "train.csv", f"{names}\na,b,c\nd,e,f\n"))
-    assert found.text == text and len(found.label) == 1
 
 
 def test_columns_of_a_flag():
@@ -98,15 +76,6 @@ def test_an_example_taken_for_a_header_is_noticed(header, content, count, tmp_pa
 def test_a_real_first_row_is_an_example(content, labels, known, tmp_path):
     part = reader([1], labels).read(write_file(tmp_path / "train.csv", content), labels is not None, known)
     assert len(part.rows) == content.count("\n")
-
-
-@pytest.mark.parametrize("header, first, expected", [
-    (None, "how good", "looks like a header row"),
-    (True, "2.5", "but this row looks like an example: it has '2.5' in the column")])
-def test_a_header_of_numbers_is_noticed(header, first, expected, tmp_path):
-    path = write_file(tmp_path / "train.tsv", f"a\t{first}\nb\t1\nc\t2\n")
-    with pytest.raises(ValueError, match=":1: .*" + expected):
-        reader([1], [2], header, "regression").read(path)
 
 
 # --- Labels ----------------------------------------------------------------------------------------------
@@ -240,15 +209,6 @@ def test_rows_of_json_with_and_without_labels_are_not_taken_for_unlabelled(tmp_p
     for label in (None, ["label"]):
         with pytest.raises(ValueError, match="test.jsonl:2: the row has no 'label', only 'text'"):
             reader(["text"], label).read(path, needs_labels=False)
-
-
-@pytest.mark.parametrize("content, name, line, is_advised", [
-    ("a,much\nb,?\n", "train.csv", 1, True),
-    ('{"1": "a", "2": "?"}\n', "train.jsonl", 1, False)])
-def test_only_what_may_be_a_header_row_is_said_to_be_one(content, name, line, is_advised, tmp_path):
-    columns = [[1], [2]] if name.endswith(".csv") else [["1"], ["2"]]
-    said = error_of(reader(*columns, False, "regression").read, write_file(tmp_path / name, content))
-    assert f":{line}: the score" in said and ("pass --header=true" in said) == is_advised
 
 
 @pytest.mark.parametrize("labels, groups", [

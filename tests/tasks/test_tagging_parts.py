@@ -27,8 +27,12 @@ FILE = ("\ufeff-DOCSTART- -X- -X- O\r\n\r\n# a comment, before a sentence\nAna\t
         "#\tNN I-NP O  \n10\u00a0000 NN B-NP O\n\n\n# another\n-DOCSTART-\n# NN I-NP I-LOC\nis NN I-NP O")
 
 
+def read(directory, text, *columns, **options):
+    return sentence_files.read_sentences(write_file(directory / "f.txt", text), *columns, **options)
+
+
 def test_a_file_is_read_and_written_line_by_line(tmp_path):
-    file = sentence_files.read_sentences(write_file(tmp_path / "f.txt", FILE))
+    file = read(tmp_path, FILE)
     assert file.sentences == [Sentence(["Ana", "#", "10\u00a0000"], ["I-PER", "O", "O"], [4, 5, 6]),
                               Sentence(["#", "is"], ["I-LOC", "O"], [11, 12])]
     assert file.width == 4 and file.is_tagged
@@ -43,23 +47,22 @@ def test_a_file_is_read_and_written_line_by_line(tmp_path):
     ("a NN\nb O\n", None, None), ("a B-X\nb O\n", None, ["B-X", "O"]), ("a\nb\n", None, None),
     ("a B-X\nb O\n", 3, None), ("a B-X\nb O\n", 2, ["B-X", "O"])])
 def test_whether_a_file_has_tags(text, width, expected, tmp_path):
-    file = sentence_files.read_sentences(write_file(tmp_path / "f.txt", text), needs_tags=False,
-                                         width=width)
+    file = read(tmp_path, text, needs_tags=False, width=width)
     assert file.sentences[0].tags == expected and file.is_tagged == (expected is not None)
 
 
 def test_plain_sentences_with_as_many_words_as_columns_are_refused(tmp_path):
-    path = write_file(tmp_path / "f.txt", "\nPeter Blackburn of Berlin\n")
+    text = "\nPeter Blackburn of Berlin\n"
     with pytest.raises(ValueError, match=r"f.txt:2: 'Berlin' is not a tag. .* 4 .* use predict.py"):
-        sentence_files.read_sentences(path, needs_tags=False, width=4)
-    assert not sentence_files.read_sentences(path, needs_tags=False, width=2).is_tagged
-    path = write_file(tmp_path / "f.txt", "Peter NNP B-NP _\nBlackburn NNP I-NP _\n")  # "_" means no tag
-    assert not sentence_files.read_sentences(path, needs_tags=False, width=4).is_tagged
+        read(tmp_path, text, needs_tags=False, width=4)
+    assert not read(tmp_path, text, needs_tags=False, width=2).is_tagged
+    text = "Peter NNP B-NP _\nBlackburn NNP I-NP _\n"  # "_" means no tag
+    assert not read(tmp_path, text, needs_tags=False, width=4).is_tagged
 
 
 @pytest.mark.parametrize("lines", [["cat\tN,sg\tO", "old\tA,sg\tB-X"], [", N O", "cat N,sg O"]])
 def test_columns_may_contain_commas(lines, tmp_path):
-    file = sentence_files.read_sentences(write_file(tmp_path / "f.txt", "\n".join(lines) + "\n"))
+    file = read(tmp_path, "\n".join(lines) + "\n")
     assert file.sentences[0].words == [re.split(r"\s", line)[0] for line in lines]
 
 
@@ -79,9 +82,8 @@ def test_columns_may_contain_commas(lines, tmp_path):
     ("a O\n", (0, 2), ":1: there is no column 0 for the words"),
     ("a O\n", (-2, 1), ":1: column 1 is named both for the words and for the tags")])
 def test_what_cannot_be_read_is_told_with_its_line(text, columns, message, tmp_path):
-    path = write_file(tmp_path / "f.txt", text)
-    with pytest.raises(ValueError, match=f"^{re.escape(path)}{message}"):
-        sentence_files.read_sentences(path, *columns)
+    with pytest.raises(ValueError, match=f"^{tmp_path}/f.txt{message}"):
+        read(tmp_path, text, *columns)
 
 
 # --- Schemes ---------------------------------------------------------------------------------------------
@@ -230,8 +232,7 @@ def test_a_word_longer_than_a_window_is_cut(tokenizer):
 
 
 def test_an_error_lists_all_lines_that_cannot_be_used(tmp_path):
-    path = write_file(tmp_path / "a.conll", b"a O\nb B\nc\n\nd\xff O\ne O\n")
-    title, *listed, _ = error_of(sentence_files.read_sentences, path).split("\n")
+    title, *listed, _ = error_of(read, tmp_path, b"a O\nb B\nc\n\nd\xff O\ne O\n").split("\n")
     assert "3 lines cannot be used (bad encoding 1, bad tag 1, wrong width 1)" in title
     assert [line.split(":")[1] for line in listed] == list("235")
 
