@@ -15,6 +15,7 @@ import re
 from helpers import DATA
 import numpy as np
 import pytest
+import tensorflow.compat.v1 as tf
 from test_tokenization import released_vocab
 
 from bertlib.data import tfrecord_files
@@ -65,6 +66,7 @@ def read(paths, tokenizer, has_pairs=True):
     """Returns the instances of files. `texts` are the parts between the special tokens, without masks."""
     found = []
     for record in itertools.chain.from_iterable(map(tfrecord_files.read_records, paths)):
+        assert record == tf.train.Example.FromString(record).SerializeToString(deterministic=True)
         row = {name: list(feature.int64_list.value or feature.float_list.value)
                for name, feature in tfrecord_files.parse_features(record).items()}
         length, count = sum(row["input_mask"]), int(sum(row["masked_lm_weights"]))
