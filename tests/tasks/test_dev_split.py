@@ -29,17 +29,6 @@ def contents(rows):
 # --- Drawing ---------------------------------------------------------------------------------------------
 
 
-def test_a_split_keeps_each_label():
-    part = base_split(["x"] * 60 + ["y"] * 30 + ["rare"] * 5 + ["only"])
-    train, dev, unused = dev_split.draw_split(part, 0.2)
-    assert sorted([*train.rows, *dev.rows]) == part.rows and not unused
-    for side in (train, dev):
-        assert [row.line for row in side.rows] == sorted(row.line for row in side.rows)
-    counts = collections.Counter(row.label for row in dev.rows)
-    assert 6 <= counts["x"] <= 24 and 3 <= counts["y"] <= 12 and 1 <= counts["rare"] <= 2
-    assert not counts["only"]
-
-
 @pytest.mark.parametrize("from_dev, count", [(False, 1), (True, 4)])
 def test_the_development_set_has_half_to_twice_the_share_of_a_label(from_dev, count):
     """All ten rows of x are in the training set, or in the development set, if all rows have one label."""

@@ -3,7 +3,6 @@
 import math
 import operator
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -62,16 +61,6 @@ def test_a_changed_setting_or_vocabulary_is_noticed(tokenizer):
     for container in ({"a", "##b"}, ["a", "##b"], {"a": 0, "##b": 1}):
         tokenizer.wordpiece_tokenizer = tokenization.WordpieceTokenizer(container)
         assert tokenizer.tokenize("Abb") == ["a", "##b", "##b"]
-
-
-def test_the_memory_of_a_tokenizer_is_bounded_and_not_pickled(monkeypatch, tokenizer):
-    data = pickle.dumps(tokenizer)
-    monkeypatch.setattr(tokenization, "_REMEMBERED_CHUNKS", 10)
-    for size in range(1, 60):
-        tokenizer.tokenize("a" + "b" * size)
-        assert len(tokenizer._remembered) <= 10 and max(map(len, tokenizer._remembered)) <= 32
-    assert len(pickle.dumps(tokenizer)) == len(data)
-    assert pickle.loads(data).tokenize("Abb a-x") == ["abb", "a", "-", "x"]
 
 
 def test_a_replaced_method_of_the_tokenizer_is_used():

@@ -1,6 +1,6 @@
 """Questions with several endings: reading, features, and the scores of the head."""
 
-from helpers import FixedEncoder, error_of, read_batches, write_lines
+from helpers import FixedEncoder, read_batches, write_lines
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -34,15 +34,6 @@ def test_a_test_file_needs_no_labels(label, tmp_path):
     assert not file.is_labelled and file.rows[0].label is None
     with pytest.raises(ValueError, match="a.jsonl:1: "):
         read(tmp_path / "a.jsonl", row)
-
-
-@pytest.mark.parametrize(("lines", "said"), [
-    ([HEADER, GOOD, GOOD[:-1] + "3"], "a.csv:3: the label is '3', but it should be the number of the right "
-                                      "ending, from 0 to 2"),
-    ([HEADER, GOOD.replace("finds a house .", " ")], "a.csv:2: the text in column ending1 is empty"),
-    (["sent1,sent2,ending0,label", "a,b,c,0"], "a.csv:1: there is no column 'ending1'")])
-def test_a_bad_line_is_named(lines, said, tmp_path):  # test_reader_properties.py has further faults
-    assert said in error_of(read, tmp_path / "a.csv", *lines)
 
 
 def test_columns_of_endings_are_counted(tmp_path):

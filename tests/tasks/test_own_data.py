@@ -159,14 +159,6 @@ def test_a_file_that_cannot_be_used_is_refused_with_its_line(name, content, expe
     assert expected in said and said.startswith(path)
 
 
-@pytest.mark.parametrize("header, text, label", [
-    ("Body,Topic,Agent", "Body", "Topic"), ("description,text,label", "text", "label")])
-def test_further_usual_names_are_used_only_without_the_first_ones(header, text, label, tmp_path):
-    found = reader()
-    found.read(write_file(tmp_path / "train.csv", f"{header}\na,b,c\nd,e,f\n"))
-    assert (found.text, found.label) == ([text], [label])
-
-
 @pytest.mark.parametrize("text, label, expected", [
     (["queston"], ["kind"], ":1: there is no column 'queston' (--text_column); the columns are "
      "question, answer, kind. If this row is not a header, pass the numbers of the columns, from 1. Did you "

@@ -26,8 +26,8 @@ def without_dropout(monkeypatch):
 
 
 def built(text_head, labels=CLASSES, mode=estimator.ModeKeys.EVAL):
-    """Returns (loss, prediction, logits [7, outputs] by NumPy, graph) of a head on `POOLED`."""
-    with tf.Graph().as_default() as graph, tf.Session() as session:
+    """Returns (loss, prediction, logits [7, outputs] by NumPy) of a head on `POOLED`."""
+    with tf.Graph().as_default(), tf.Session() as session:
         outputs = text_head.build(None, FixedEncoder(POOLED), {"label_ids": tf.constant(labels)}, mode, 1)
         variables = {variable.op.name: variable for variable in tf.trainable_variables()}
         shapes = {name: tuple(variable.shape.as_list()) for name, variable in variables.items()}
@@ -36,7 +36,7 @@ def built(text_head, labels=CLASSES, mode=estimator.ModeKeys.EVAL):
         for name, value in values.items():
             variables[name].load(value, session)
         loss, prediction = session.run([outputs.loss, outputs.predictions[text_head.output]])
-    return loss, prediction, POOLED @ values["output_weights"].T + values["output_bias"], graph
+    return loss, prediction, POOLED @ values["output_weights"].T + values["output_bias"]
 
 
 # --- Losses ----------------------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ def built(text_head, labels=CLASSES, mode=estimator.ModeKeys.EVAL):
     (estimator.ModeKeys.TRAIN, None, 0.0), (estimator.ModeKeys.TRAIN, WEIGHTS, SMOOTHING),
     (estimator.ModeKeys.EVAL, WEIGHTS, SMOOTHING)])
 def test_the_loss_of_classes_is_weighted_and_smoothed_in_training(mode, weights, smoothing):
-    loss, _, logits, _ = built(classification_head.Classifier(3, weights, smoothing), mode=mode)
+    loss, _, logits = built(classification_head.Classifier(3, weights, smoothing), mode=mode)
     if mode == estimator.ModeKeys.EVAL:  # the plain cross-entropy
         weights, smoothing = None, 0.0
     logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
@@ -55,22 +55,9 @@ def test_the_loss_of_classes_is_weighted_and_smoothed_in_training(mode, weights,
     np.testing.assert_allclose(loss, losses.sum() / len(CLASSES), rtol=1e-5)
 
 
-def test_without_weights_and_smoothing_the_graph_is_the_published_one():
-    graphs = [built(classification_head.Classifier(3, None, smoothing),
-                    mode=estimator.ModeKeys.TRAIN)[3].as_graph_def() for smoothing in (0.0, 0.0, SMOOTHING)]
-    assert graphs[0] == graphs[1] != graphs[2]
-    with tf.Graph().as_default() as graph:
-        labels = tf.constant([0] * 7)
-        classification_head.classify(classification_head.head_input(FixedEncoder(POOLED), True), labels, 3)
-    published = [node.op for node in graph.as_graph_def().node]
-    # The graph begins with the published ops. After them, it has ops for the evaluation: which examples are
-    # real.
-    assert [node.op for node in graphs[0].node][:len(published)] == published
-
-
 def test_the_loss_of_several_labels_is_the_mean_binary_cross_entropy():
     labels = np.random.RandomState(0).randint(0, 2, (7, 3)).astype(np.int32)
-    loss, probabilities, logits, _ = built(classification_head.MultilabelClassifier(3), labels)
+    loss, probabilities, logits = built(classification_head.MultilabelClassifier(3), labels)
     expected = 1 / (1 + np.exp(-logits))
     np.testing.assert_allclose(probabilities, expected, rtol=1e-5)
     losses = [sklearn_metrics.log_loss(*columns, labels=[0, 1]) for columns in zip(labels.T, expected.T)]
@@ -79,7 +66,7 @@ def test_the_loss_of_several_labels_is_the_mean_binary_cross_entropy():
 
 def test_the_loss_of_scores_is_the_mean_squared_error():
     labels = np.linspace(0, 5, 7, dtype=np.float32)
-    loss, scores, logits, _ = built(classification_head.Regressor(), labels)
+    loss, scores, logits = built(classification_head.Regressor(), labels)
     np.testing.assert_allclose(scores, logits[:, 0], rtol=1e-5)
     np.testing.assert_allclose(loss, np.square(logits[:, 0] - labels).mean(), rtol=1e-5)
 
@@ -111,18 +98,6 @@ def test_features_of_an_own_class_need_no_is_real_example(graph):
     with tf.Session() as session:
         batch = session.run(tf.data.make_one_shot_iterator(dataset).get_next())
     assert batch["is_real_example"].tolist() == [1, 1]
-
-
-def test_the_best_of_a_prediction():
-    probabilities = np.array([0.25, 0.5, 0.3], np.float32)
-    assert classification_target.create_target(NAMES).row_answer(probabilities)[0] == "green"
-    assert classification_target.MultiLabel(NAMES, 0.3).row_answer(probabilities)[0] == ("green", "red")
-    assert classification_target.MultiLabel(NAMES, 0.6).row_answer(probabilities)[0] == ()
-    assert classification_target.create_target(None).row_answer(np.float32(2.5)) == (2.5, None)
-    target = classification_target.MultiLabel(NAMES)
-    assert classification_target.create_target(target) is target
-    assert target.encode_label(["red", "red"]) == [0, 0, 1]
-    assert classification_target.create_target(NAMES).default_label == "blue"
 
 
 @pytest.mark.parametrize("target, label, expected", [
