@@ -501,6 +501,9 @@ def _probable_cause(shapes, model_shapes, missing_names, different_names):
                 "with another head trained the checkpoint.")
     if different_names:
         return "Probably the configuration is not the one that came with the checkpoint."
+    if not any(name.startswith("bert/") for name in missing_names):
+        return ("Probably a program or a --task_module with another head trained the checkpoint. Use the "
+                "model with that program.")
     return "Probably the checkpoint is incomplete, or was saved under other variable names."
 
 

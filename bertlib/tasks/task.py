@@ -32,6 +32,7 @@ class Task(abc.ABC):
       config: the `modeling.BertConfig`, after `load_config_and_tokenizer`.
       encoder_module: the `hub_encoder.EncoderModule` with the encoder, after `load_config_and_tokenizer`;
         None if the encoder is the `modeling.BertModel` of `config`.
+      module: the `task_module.Module` of --task_module; None without this flag.
       tokenizer: the tokenizer, after `load_config_and_tokenizer`; None if the run reads no text.
       skipped: list of `faults.Fault`, the lines that --skip_bad_lines left out, after `read`.
       dialect: the `tables.Dialect` of skipped_lines.csv, after `read`.
@@ -69,7 +70,7 @@ class Task(abc.ABC):
     def __init__(self, settings):
         self.settings, self.data = settings, {}
         self.skipped, self.dialect = [], tables.PLAIN
-        self.config = self.encoder_module = self.tokenizer = None
+        self.config = self.encoder_module = self.tokenizer = self.module = None
 
     @property
     def has_own_head(self):
@@ -171,6 +172,11 @@ class Task(abc.ABC):
         """Writes and reads data that the run makes itself, such as records of a sample. It is called after
         all checks that do not need these data."""
         return
+
+    @property
+    def num_texts(self):
+        """The number of texts in each example, 1 or 2; None if it differs or is unknown."""
+        return None
 
     @abc.abstractmethod
     def record_fields(self):

@@ -260,13 +260,21 @@ def test_a_head_of_a_user(run_script, tiny_model, tmp_path):
             f"--{flag}", "head of MeanPooling")
     assert not (tmp_path / "output").exists()
     run_script("run_classifier.py", task_module=module, **flags).assert_success("Starting weights")
-    run_script("run_classifier.py", task_module=module, results_dir="again",
-               **{**flags, "do_train": False}).assert_success("Weights for evaluating: output/model.ckpt-4")
+    record = read_json(tmp_path / "output" / "run.json")
+    assert record["task_module"]["name"] == "mean_pooling.py" and record["task"] == "own data"
+    later = run_script("run_classifier.py", results_dir="again", **{**flags, "do_train": False})
+    later.assert_success("output/model.ckpt-4", "task_module.py (the copy of mean_pooling.py")
     again, first = (read_json(tmp_path / name / "eval_results.json") for name in ("again", "output"))
     assert again == first
+    run_script("run_classifier.py", **flags).assert_refused("a training with --task_module=mean_pooling.py")
+    (tmp_path / "changed.py").write_text(module.read_text().replace("GAMMA = 2.0", "GAMMA = 0.0"))
+    done = run_script("run_classifier.py", task_module="changed.py", **{**flags, "num_train_epochs": 3})
+    done.assert_success("task_module: mean_pooling.py (", " -> changed.py (")
+    assert read_json(tmp_path / "output" / "eval_results.json")["global_step"] == 6
+    assert (tmp_path / "output" / "task_module.py").read_text() == (tmp_path / "changed.py").read_text()
     (tmp_path / "lines.txt").write_text("the cat\n")
     run_script("predict.py", model_dir="output", input_file="lines.txt").assert_refused(
-        "output_weights: not in the checkpoint")
+        "output_weights: not in the checkpoint", "a --task_module with another head trained")
 
 
 def test_a_model_of_a_task_needs_its_module(run_script, classifier_dir):

@@ -18,6 +18,7 @@ from bertlib.tasks import data_splits
 from bertlib.tasks.classification import classifier_data, task_module
 from bertlib.tasks.classification.classifier_data import DataProcessor
 from bertlib.tasks.classification.classifier_features import check_examples
+from bertlib.tasks.task import Task
 
 # The types of tasks.
 TASK_TYPES = ("classification", "regression", "multilabel")
@@ -32,31 +33,21 @@ _OWN_FLAGS = (*data_splits.FILES, "text_column", "label_column", "label_file", "
 
 
 def resolve_task_module(settings):
-    """Checks --task_module against the other flags. If an evaluation or a prediction names no task, and
-    --output_dir contains a copy of a task module, sets --task_module to this copy.
+    """Checks --task_module against the other flags. If no flag names a task or data, calls
+    `task_module.use_copy`.
 
     Args:
       settings: a `Settings`.
 
     Raises:
-      ValueError: flags exclude each other; or --output_dir contains a training with a task module, and the
-        run would continue this training, but --task_module was not given.
+      ValueError: flags exclude each other; or see `task_module.use_copy`.
     """
     others = [*filter(settings.is_given, ["task_name"]),
               *(name for name in _given_own_flags(settings) if name not in _ANSWER_FLAGS)]
     if settings.task_module:
         task_module.refuse_flags(settings, others)
-        return
-    record = None if others else settings.output_directory.trained_record
-    if not record or not record.get("task_module"):
-        return
-    name = record["task_module"]["name"]
-    if settings.do_train or not any(getattr(settings, phase) for phase in PHASES):
-        raise ValueError(f"--output_dir={settings.output_dir} contains a training with --task_module={name}. "
-                         "To continue this training, pass --task_module. To use the trained model, pass "
-                         "--do_eval=true or --do_predict=true.")
-    settings.set_default("task_module", os.path.join(settings.output_dir, file_names.TASK_MODULE),
-                         f"the copy of {name}, with which the model was trained")
+    elif not others:
+        task_module.use_copy(settings, has_task=False)
 
 
 def uses_own_data(settings):
@@ -82,7 +73,12 @@ def resolve_module(settings, suffix):
     Returns:
       (processor, `task_module.Module`).
     """
-    processor, module = task_module.load(settings)
+    processor_class, module = task_module.load(settings)
+    if issubclass(processor_class, Task):
+        raise ValueError(f"--task_module={settings.task_module} contains a task. Pass it to "
+                         "run_classifier.py.")
+    processor = processor_class()
+    processor.name = processor.name or os.path.splitext(module.name)[0]
     resolve_directory(settings, settings.task_module, suffix)
     turn_on_phases(settings, [split for split in data_splits.PHASE_OF_SPLIT if _provides(processor, split)])
     settings.choose_phases()

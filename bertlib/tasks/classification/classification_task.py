@@ -27,7 +27,6 @@ class Classification(task.Task):
 
     Attributes:
       processor: the `classifier_data.DataProcessor` that reads the examples, after `resolve`.
-      module: the `task_module.Module` of --task_module, after `resolve`; None without this flag.
       own_data: `processor` if it is an `own_data.OwnData`, otherwise None.
       target: see `classification_target`, after `read`.
       data: {name of a set: list of `InputExample`}, after `read`; see
@@ -39,7 +38,7 @@ class Classification(task.Task):
 
     def __init__(self, settings):
         super().__init__(settings)
-        self.processor = self.module = self.own_data = self.target = None
+        self.processor = self.own_data = self.target = None
         self.features, self._test_has_labels = {}, False
         self._failure = None  # the first error of compute_metrics
 
@@ -200,20 +199,19 @@ class Classification(task.Task):
         train = self.data.get("train", ())
         return sum(self.features["train"].windows) if self.settings.doc_stride and train else len(train)
 
+    @property
+    def num_texts(self):
+        counts = {2 if example.text_b else 1 for examples in self.data.values() for example in examples}
+        return counts.pop() if len(counts) == 1 else None
+
     def record_fields(self):
         settings, target, examples = self.settings, self.target, self.data
-        module, dev_rows, contents = None, self.own_data and self.own_data.dev_rows, {}
-        if self.module:
-            counts = {2 if example.text_b else 1 for rows in examples.values() for example in rows}
-            module = {"name": self.module.name, "fingerprint": self.module.fingerprint,
-                      "texts": counts.pop() if len(counts) == 1 else None}
-            contents[file_names.TASK_MODULE] = self.module.content
-        if dev_rows:
-            contents[file_names.DEV_ROWS] = dev_rows.content.encode()
+        dev_rows = self.own_data and self.own_data.dev_rows
+        contents = {file_names.DEV_ROWS: dev_rows.content.encode()} if dev_rows else {}
         values = {"mapped_labels": settings.mapped_labels} if settings.mapped_labels else {}
         return {
             "task": settings.task_name.lower(), "labels": target.labels, "settings": values,
-            "task_module": module, "dev_rows": dev_rows and dev_rows.recorded, "more_files": contents,
+            "dev_rows": dev_rows and dev_rows.recorded, "more_files": contents,
             "train_data": data_splits.fingerprint_examples(examples["train"]) if settings.do_train else None,
             "dev_data": data_splits.fingerprint_examples(examples["dev"]) if settings.do_eval else None}
 

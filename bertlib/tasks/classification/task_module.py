@@ -1,8 +1,7 @@
 """Loads the Python file of --task_module, which contains a processor or a task of the user.
 
-A training with a processor stores a copy of the file as task_module.py in its output directory. An
-evaluation or a prediction in the same directory executes this copy, unless --task_module names a file. No
-other command executes the copy.
+A training stores a copy of the file as task_module.py in its output directory. An evaluation or a prediction
+in the same directory executes this copy, unless --task_module names a file. No other command executes it.
 """
 
 import contextlib
@@ -17,13 +16,14 @@ from absl import logging
 
 from bertlib.runs import file_names
 from bertlib.runs.input_paths import require_file
+from bertlib.runs.settings import PHASES
 from bertlib.system import files, fingerprints
 from bertlib.tasks.classification import classifier_data
 from bertlib.tasks.task import Task
 
 
 class Module(NamedTuple):
-    """A task module with a processor.
+    """The file of a task module.
 
     Attributes:
       name: name of the file, for run.json.
@@ -44,17 +44,40 @@ def refuse_flags(settings, others):
                          "two flags out.")
 
 
+def use_copy(settings, has_task):
+    """If an evaluation or a prediction in a trained --output_dir has no --task_module, sets this flag to the
+    copy in the directory.
+
+    Args:
+      settings: a `Settings`.
+      has_task: whether to use the copy if the module contains a task (true) or a processor (false).
+
+    Raises:
+      ValueError: the run would continue a training with a task module, but has no --task_module.
+    """
+    record = None if settings.task_module else settings.output_directory.trained_record
+    module = record and record["task_module"]
+    if not module or (record["task"] != classifier_data.TASK_MODULE) != has_task:
+        return
+    if settings.do_train or not any(getattr(settings, phase) for phase in PHASES):
+        raise ValueError(f"--output_dir={settings.output_dir} contains a training with "
+                         f"--task_module={module['name']}. To continue this training, pass --task_module. To "
+                         "use the trained model, pass --do_eval=true or --do_predict=true.")
+    settings.set_default("task_module", os.path.join(settings.output_dir, file_names.TASK_MODULE),
+                         f"the copy of {module['name']}, with which the model was trained")
+
+
 def load(settings):
-    """Executes the task module, which contains a processor.
+    """Executes the task module.
 
     Args:
       settings: a `Settings`.
 
     Returns:
-      (an object of the user's class, the `Module`).
+      (the user's class, the `Module`).
 
     Raises:
-      ValueError, OSError: the file is missing, or does not contain exactly one processor; or the copy in
+      ValueError, OSError: the file is missing, or does not contain exactly one class; or the copy in
         --output_dir was changed. Any error of the user's code.
     """
     path, name = settings.task_module, os.path.basename(settings.task_module)
@@ -67,32 +90,28 @@ def load(settings):
             raise ValueError(f"{path} was changed after the training wrote it: its fingerprint differs from "
                              f"the fingerprint in {file_names.RECORD}. Restore the file from a copy, or "
                              "name the original module with --task_module.")
-    processor_class = _find_class(path, content)
-    if issubclass(processor_class, Task):
-        raise ValueError(f"--task_module={path} contains a task. Pass it to run_classifier.py.")
-    processor = processor_class()
-    name = name if name.isprintable() else ascii(name)
-    processor.name = processor.name or os.path.splitext(name)[0]
-    return processor, Module(name, fingerprint, content)
+    return _find_class(path, content), Module(name if name.isprintable() else ascii(name), fingerprint,
+                                              content)
 
 
 def find_task(settings):
-    """Returns an object of the class in --task_module if this class is a `bertlib.tasks.task.Task`. Returns
-    None if the module contains a processor, or if the flag was not given.
+    """Returns an object of the class in --task_module, or in the copy in --output_dir (see `use_copy`), if
+    this class is a `bertlib.tasks.task.Task`. Returns None for a processor, and without a module.
 
     Raises:
-      ValueError, OSError: the file is missing, or contains no such class; or --task_name was given with a
-        task. Any error of the user's code.
+      ValueError, OSError: see `load` and `use_copy`; or --task_name was given with a task.
     """
+    use_copy(settings, has_task=True)
     if not settings.task_module:
         return None
     with name_line_in_errors(settings):
-        path = require_file(settings, "task_module")
-        task_class = _find_class(path, files.read_bytes(path))
+        task_class, module = load(settings)
     if not issubclass(task_class, Task):
         return None
     refuse_flags(settings, filter(settings.is_given, ["task_name"]))
-    return task_class(settings)
+    task = task_class(settings)
+    task.module = module
+    return task
 
 
 @functools.cache
