@@ -1,9 +1,8 @@
-"""Log lines about lengths of texts and about examples of predictions."""
+"""Log lines about the lengths of texts."""
 
 import pytest
 
 from bertlib.tasks import text_windows
-from bertlib.tasks.classification import classification_results
 
 
 @pytest.mark.parametrize("lengths, said", [
@@ -12,9 +11,3 @@ from bertlib.tasks.classification import classification_results
      "These examples were truncated. To use more of their text, raise --max_seq_length.")])
 def test_lengths_in_words(lengths, said):
     assert text_windows.describe_lengths(lengths, "example", 6) == said
-
-
-@pytest.mark.parametrize("right, expected", [
-    ([1, 1, 1, 1], [0, 1, 2]), ([1, 1, 1, 1, 0, 0], [0, 1, 4]), ([0, 0, 0, 1], [0, 1, 3]), ([], [])])
-def test_one_is_right_and_one_wrong_if_there_are_such(right, expected):
-    assert classification_results.choose_samples([bool(value) for value in right]) == expected

@@ -291,13 +291,10 @@ def sweep(name, rate, values, seeds=None, failed=()):
 
 
 def test_sweeps_with_the_same_seeds_and_other_settings_are_refused():
-    for name, rates, seeds in (("a", [1e-5, 2e-5], [0, 1]), ("b", [3e-5, 4e-5], [0, 1]),
-                               ("c", [1e-5, 2e-5], [2, 3])):
-        own_sweep(name, rates, seeds)
+    own_sweep("a", [1e-5, 2e-5], [0, 1])
+    own_sweep("b", [3e-5, 4e-5], [0, 1])
     assert ("have no runs with the same values of learning_rate. Compare sweeps in which"
             in refused("a", "b"))
-    found = compare("a", "c")
-    assert not found["is_paired"] and found["used_runs"] == [4, 4]
 
 
 def test_two_settings_of_one_sweep_are_compared(run_script):

@@ -41,10 +41,6 @@ def test_the_top_layer_and_the_pooler_start_at_random(reinitialized, tiny_model)
         assert (f"{name}/adam_m" in after) != is_frozen
     random = {name for name, values in tiny_model.weights.items() if not np.array_equal(before[name], values)}
     assert random == {name for name in tiny_model.weights if "/layer_1/" in name or "/pooler/" in name}
-    kernels = np.concatenate([before[name].ravel() for name in random if name.endswith("/kernel")])
-    assert 0.015 < kernels.std() < 0.02 and abs(kernels).max() <= 0.04  # cut at two standard deviations
-    for name in random - {name for name in random if name.endswith("/kernel")}:
-        np.testing.assert_array_equal(before[name], np.full_like(before[name], name.endswith("gamma")))
     log = reinitialized.finished.err
     assert ("--reinit_layers=1: 18 variables start from random weights. These are the variables of the "
             "pooler and of all layers from layer 1 on.") in log

@@ -19,18 +19,11 @@ def curve_of(directory, shown, *results):
     return (directory / "learning_curve.tsv").read_text()
 
 
-def test_the_curve_of_a_resumed_run_goes_on(tmp_path):
-    found = [{"global_step": step, "b": step / 10, "a": 0.5, "matrix": np.zeros([2, 2])}
-             for step in (0, 3, 6, 3, 5)]
-    assert curve_of(tmp_path, {"b": "B"}, *found) == (
-        "a\tb\tglobal_step\n0.5\t0.0\t0\n0.5\t0.3\t3\n0.5\t0.5\t5\n")
-    assert "B: 50.0 %" in (tmp_path / "learning_curve.svg").read_text()
-
-
-def test_metrics_may_come_and_go(tmp_path):
+def test_a_curve_goes_on_after_a_kill_and_metrics_may_come_and_go(tmp_path):
     """For example, some entity types are predicted only at some steps, and equal numbers have no correlation.
     """
-    found = [{"global_step": 0, "b": np.float32("nan")}, {"global_step": 3, "b": -0.25, "a": 1.0},
+    found = [{"global_step": 0, "b": np.float32("nan"), "matrix": np.zeros([2, 2])},
+             *({"global_step": step, "b": -0.25, "a": 1.0} for step in (3, 7, 3)),
              {"global_step": 6, "b": 0.5, "c": 2}]
     assert curve_of(tmp_path, {"b": "B"}, *found) == (
         "a\tb\tc\tglobal_step\n\tnan\t\t0\n1.0\t-0.25\t\t3\n\t0.5\t2\t6\n")
