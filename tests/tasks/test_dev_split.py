@@ -43,13 +43,6 @@ def test_scores_are_drawn_by_the_texts():
     assert len(dev_split.draw_split(part, 0.2).dev.rows) == 20
 
 
-def test_several_labels_are_divided_by_the_rarest():
-    labels = [("common", "rare") if index % 5 == 0 else ("common",) for index in range(50)] + [()] * 10
-    dev = dev_split.draw_split(base_split(labels), 0.2).dev
-    counts = collections.Counter(row.label for row in dev.rows)
-    assert 1 <= counts["common", "rare"] <= 4 and 4 <= counts["common",] <= 16 and 1 <= counts[()] <= 4
-
-
 def test_corrected_labels_move_no_row_to_the_other_set_and_added_rows_move_few():
     chance = random.Random(5)
     part = base_split([chance.choice("abc") for _ in range(500)])
