@@ -211,33 +211,3 @@ LABEL_FAULTS = {"classification": {**_ANY_LABEL, "a label of two lines": _label(
                 "multiple choice": {**_ANY_LABEL, **{f"number {text}": _label(text) for text in (
                     "4", "-2", "1.0", "a", "ending1", "٢")}}}
 JSON_LABEL_FAULTS = {"no label": _without("label"), "label null": _label(None), "label {}": _label({})}
-
-
-def _name(change):
-    def spoil(table):
-        table.names = change(list(table.names), table)
-    return spoil
-
-
-HEADER_FAULTS = {
-    "a name misspelled": _name(lambda names, table: [f"{name}s" if name.strip() == table.texts[0] else name
-                                                     for name in names]),
-    "a name twice": _name(lambda names, table: [table.texts[-1] if name.strip() == table.label else name
-                                                for name in names]),
-    "an invisible character": _name(lambda names, table: [
-        f"\u200b{name}" if name.strip() == table.texts[0] else name for name in names]),
-    "no header row": lambda table: setattr(table, "names", None)}
-_WHOLE = {"empty": lambda data: b"", "white space": lambda data: b" \n\n\t\r\n",
-          "UTF-16": lambda data: data.decode().encode("utf-16"),
-          "a workbook": lambda data: b"PK\x03\x04" + data}
-_PACKED = {"a truncated gzip file": lambda data: data[:-9], "no gzip file": gzip.decompress}
-
-
-def file_faults(table):
-    """Returns {name: function (bytes) -> bytes} of the faults of a whole file."""
-    if table.compressed:
-        return {**_PACKED, **{name: lambda data, spoil=spoil: gzip.compress(spoil(gzip.decompress(data)))
-                              for name, spoil in _WHOLE.items()}}
-    header = {"a header row alone": lambda data: data[:data.index(b"\n") + 1]} if (
-        table.names and not table.before) else {}
-    return {**_WHOLE, **header}

@@ -13,11 +13,8 @@ from network_namespaces import children
 import pytest
 from test_tokenization import released_vocab
 
-from bertlib.data import example_encoding
 from bertlib.system import files, workers
 from bertlib.tasks.classification import classifier_data
-from bertlib.tasks.classification.classification_target import SingleLabel
-from bertlib.tasks.classification.classifier_features import FeatureRecords
 import tokenization
 
 LABELS = ["0", "1"]
@@ -33,16 +30,6 @@ def tokenizer():
     tokenizer = tokenization.FullTokenizer(dict.fromkeys(tokens, 1))
     assert tokenizer.tokenize("Abb a-x") == ["abb", "a", "-", "x"]
     return tokenizer
-
-
-@pytest.mark.parametrize("owner, name, step", [
-    (None, "_run_split_on_punc", lambda text: [text]),
-    (tokenization.BasicTokenizer, "_run_split_on_punc", lambda self, text: [text]),
-    (tokenization, "_is_punctuation", lambda char: False)])
-def test_a_step_replaced_before_the_first_text_is_used(owner, name, step, tokenizer, monkeypatch):
-    fresh = tokenization.FullTokenizer(tokenizer.vocab)
-    monkeypatch.setattr(fresh.basic_tokenizer if owner is None else owner, name, step)
-    assert fresh.tokenize("Abb a-x") == ["abb", "a", "##-", "##x"]
 
 
 def test_a_changed_setting_or_vocabulary_is_noticed(tokenizer):
@@ -61,16 +48,6 @@ def test_a_changed_setting_or_vocabulary_is_noticed(tokenizer):
     for container in ({"a", "##b"}, ["a", "##b"], {"a": 0, "##b": 1}):
         tokenizer.wordpiece_tokenizer = tokenization.WordpieceTokenizer(container)
         assert tokenizer.tokenize("Abb") == ["a", "##b", "##b"]
-
-
-def test_a_replaced_method_of_the_tokenizer_is_used():
-    tokenizer = tokenization.FullTokenizer(released_vocab())
-    tokenizer.convert_tokens_to_ids = lambda tokens: list(range(len(tokens)))
-    example = classifier_data.InputExample("train-1", "one two", "one two", "0")
-    record, = FeatureRecords([example], SingleLabel(LABELS), 8, tokenizer)
-    assert record == example_encoding.encode_example(classifier_data.feature_fields(8), {
-        "input_ids": [0, 1, 2, 3, 4, 5, 6, 0], "input_mask": [1] * 7 + [0],
-        "segment_ids": [0] * 4 + [1] * 3 + [0], "label_ids": 0, "is_real_example": 1})
 
 
 # --- Processes -------------------------------------------------------------------------------------------
