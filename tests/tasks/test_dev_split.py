@@ -38,11 +38,6 @@ def test_the_development_set_has_half_to_twice_the_share_of_a_label(from_dev, co
     assert collections.Counter(row.label for row in dev.rows)["x"] == count
 
 
-def test_scores_are_drawn_by_the_texts():
-    part = base_split([float(index * 37 % 100) for index in range(100)])
-    assert len(dev_split.draw_split(part, 0.2).dev.rows) == 20
-
-
 def test_corrected_labels_move_no_row_to_the_other_set_and_added_rows_move_few():
     chance = random.Random(5)
     part = base_split([chance.choice("abc") for _ in range(500)])

@@ -58,16 +58,15 @@ def test_each_ending_is_a_sequence(tiny_model, tmp_path):
     values = {name: feature.int64_list.value
               for name, feature in tfrecord_files.parse_features(record).items()}
     first = ["[CLS]", *tokenizer.tokenize("the cat sees a bird ."), "[SEP]"]
-    expected = []
-    for ending in ("eats the bird .", "finds a house .", "moves a train ."):
-        second = tokenizer.tokenize(f"it {ending}") + ["[SEP]"]
-        padding = [0] * (16 - len(first + second))
-        expected.append((tokenizer.convert_tokens_to_ids(first + second) + padding,
-                         [1] * len(first + second) + padding,
-                         [0] * len(first) + [1] * len(second) + padding))
-        assert lengths == [len(first + second)]  # all three sequences are equally long
-    for name, rows in zip(("input_ids", "input_mask", "segment_ids"), zip(*expected)):
-        assert values[name] == sum(rows, [])
+    sequences = zip(*(np.reshape(values[name], [3, 16]).tolist()
+                      for name in ("input_ids", "input_mask", "segment_ids")))
+    for ending, (ids, mask, segments) in zip(
+            ("eats the bird .", "finds a house .", "moves a train ."), sequences, strict=True):
+        second = [*tokenizer.tokenize(f"it {ending}"), "[SEP]"]
+        size = len(first + second)
+        assert tokenizer.convert_ids_to_tokens(ids) == first + second + ["[PAD]"] * (16 - size)
+        assert mask == [1] * size + [0] * (16 - size) and lengths == [size]  # all three are equally long
+        assert segments == [0] * len(first) + [1] * len(second) + [0] * (16 - size)
     assert values["label_ids"] == [2]
 
 

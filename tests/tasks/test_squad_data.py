@@ -164,13 +164,6 @@ def test_files_are_those_of_protobuf_in_any_number_of_processes(tmp_path, tokeni
                      num_workers=num_workers) == (path.read_bytes(), len(features))
 
 
-def test_fields_have_the_published_names():
-    names = [field.name for field in squad_data.feature_fields(8, False)]
-    assert names == ["unique_ids", "input_ids", "input_mask", "segment_ids"]
-    assert [field.name for field in squad_data.feature_fields(8, True)] == [
-        *names, "start_positions", "end_positions", "is_impossible"]
-
-
 # --- Reading ---------------------------------------------------------------------------------------------
 
 
