@@ -10,7 +10,7 @@ this test runs. Lines that have moved since are found again. `map` must run agai
 `run` draws statements of `SOURCES`, and changes each of them in one way, see `_changes`. A changed statement
 is called a mutant. A copy of the working tree gets the change, and runs the tests that run the statement, the
 fastest first, until a test fails or until they would take more than two minutes. The results are kept in
-output/mutations/results.json, so that a run that was stopped continues. The exit code is 1 if less than 90 %
+output/mutations/found_by.json, so that a run that was stopped continues. The exit code is 1 if less than 90 %
 of the mutants are found. Mutants in tests/data/equivalent_mutants.json do not count: the program does the
 same with them, for the stated reason.
 
@@ -34,7 +34,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 
 import line_map
 from line_map import DIRECTORY, ROOT
@@ -55,7 +54,7 @@ SOURCES = (
 )
 _SHARE = 0.9
 _MOST_SECONDS = 120  # of the tests of a mutant
-_RESULTS = DIRECTORY / "results.json"
+_RESULTS = DIRECTORY / "found_by.json"
 _EQUIVALENT = ROOT / "tests" / "data" / "equivalent_mutants.json"
 
 
@@ -282,35 +281,25 @@ def _run(arguments):
                   for entry in json.loads(_EQUIVALENT.read_text())}
     mutants = {number: mutant for number, mutant in drawn.items()
                if (mutant.path, mutant.function, mutant.old, mutant.new) not in equivalent}
-    results = json.loads(_RESULTS.read_text()) if _RESULTS.exists() else {}
+    found_by = json.loads(_RESULTS.read_text()) if _RESULTS.exists() else {}
     found = line_map.Map()
     by_line = functools.cache(found.tests_by_line)
     importlib.import_module("tensorflow.compat.v1")  # once, for all forks
     with tempfile.TemporaryDirectory(prefix="mutations-") as directory:
         tree = Tree(directory, found.seconds)
         for number, mutant in mutants.items():
-            if mutant.key in results:
-                continue
             tests = set().union(*(by_line(mutant.path).get(line, ()) for line in mutant.lines))
-            start = time.monotonic()
-            found_by = tree.find(mutant, tests)
-            results[mutant.key] = {"found_by": found_by, "tests": len(tests),
-                                   "seconds": round(time.monotonic() - start, 1)}
-            _RESULTS.write_text(json.dumps(results, indent=1))
-            print(_describe(number, mutant, results[mutant.key]), flush=True)
-    survivors = [number for number, mutant in mutants.items() if not results[mutant.key]["found_by"]]
-    share = 1 - len(survivors) / len(mutants)
+            if mutant.key not in found_by:
+                found_by[mutant.key] = tree.find(mutant, tests)
+                _RESULTS.write_text(json.dumps(found_by, indent=1))
+            test = found_by[mutant.key]
+            outcome = f"found by {test}" if test else f"SURVIVED {len(tests)} tests"
+            print(f"{number}. {mutant.path}:{mutant.lines[0]} {mutant.function}: "
+                  f"{mutant.old} -> {mutant.new}: {outcome}", flush=True)
+    share = sum(bool(found_by[mutant.key]) for mutant in mutants.values()) / len(mutants)
     print(f"\n{len(drawn) - len(mutants)} of {len(drawn)} mutants are equivalent. The tests found "
-          f"{share:.1%} of the others. Survivors:")
-    for number in survivors:
-        print(_describe(number, mutants[number], results[mutants[number].key]))
+          f"{share:.1%} of the others.")
     return int(share < _SHARE)
-
-
-def _describe(number, mutant, result):
-    outcome = f"found by {result['found_by']}" if result["found_by"] else f"SURVIVED {result['tests']} tests"
-    return (f"{number}. {mutant.path}:{mutant.lines[0]} {mutant.function}: {mutant.old} -> {mutant.new}: "
-            f"{outcome} ({result['seconds']} s)")
 
 
 def main():

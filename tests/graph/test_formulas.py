@@ -523,7 +523,7 @@ def test_booleans_are_what_they_were_when_this_was_written(mode):
 def test_native_booleans_are_those_of_tensorflow(low, high, threshold, native, graph):
     stream = {"key": np.uint64([2**63 + 11]), "counter": np.uint64([low, high])}
     words = tf.raw_ops.StatelessRandomUniformFullIntV2(shape=[50_002], **stream, alg=1, dtype=tf.uint32)
-    shapes = [[1], [7], [8], [9], [255], [256], [257], [4099], [3, 0, 5], [7, 11, 13], [], [100_003]]
+    shapes = [[1], [8], [257], [3, 0, 5], [7, 11, 13], [], [100_003]]
     words, found = evaluate([words, [native.bert_dropout_mask(shape=shape, **stream, threshold=threshold)
                                      for shape in shapes]])
     expected = words.view(np.int16) >= threshold
