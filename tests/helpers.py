@@ -177,14 +177,19 @@ def is_running(pid):
         return False
 
 
+def initialize(session):
+    """Initializes all variables and tables of the default graph."""
+    session.run([tf.global_variables_initializer(), tf.local_variables_initializer(),
+                 tf.tables_initializer()])
+
+
 def evaluate(fetches, **options):
     """Returns the values of fetches of the default graph, in a new session with initialized variables.
 
     `options` are fields of `tf.ConfigProto`.
     """
     with tf.Session(config=tf.ConfigProto(**options)) as session:
-        session.run([tf.global_variables_initializer(), tf.local_variables_initializer(),
-                     tf.tables_initializer()])
+        initialize(session)
         return session.run(fetches)
 
 

@@ -1,5 +1,6 @@
 """Gradient accumulation: a step of several micro-batches has the same result as a step of one large batch."""
 
+from helpers import initialize
 import numpy as np
 import pytest
 from replica_threads import Replica
@@ -9,11 +10,6 @@ from bertlib.data import input_pipeline, tfrecord_files
 from bertlib.estimator.step_config import StepConfig
 from bertlib.graph import graph_keys
 import optimization
-
-
-def initialize(session):
-    session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-
 
 # --- Accumulators ----------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Layer-wise decay of the learning rate and frozen layers: updates, slots, norms, gradients and memory."""
 
 
-from helpers import evaluate
+from helpers import evaluate, initialize
 import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal
 import pytest
@@ -33,7 +33,7 @@ def train(steps=3, rate=0.01, **options):
                                                StepConfig(**{"clip_norm": 0, **options}))
         norm, = (tensor for tensor in tf.get_collection(optimization.LOGGED_SCALARS)
                  if tensor.op.name == "gradient_norm")
-        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        initialize(session)
         accumulation = tf.get_collection(optimization.GRADIENT_ACCUMULATION)
         norms = []
         for _ in range(steps):

@@ -3,7 +3,7 @@
 import collections
 import json
 
-from helpers import DATA, Recording, ancestors, comparable
+from helpers import DATA, Recording, ancestors, comparable, initialize
 import numpy as np
 from numpy.testing import assert_allclose
 import pytest
@@ -158,7 +158,7 @@ def train_in_numpy(rule, factors, rate=rate_at, clip_norm=1.0, decay=0.01):
 def train(train_op, factor, factors):
     """Takes steps with TensorFlow. Returns {name: value} of all variables."""
     with tf.Session() as session:
-        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        initialize(session)
         for *others, last in factors:
             for size in others:
                 accumulation, = tf.get_collection(optimization.GRADIENT_ACCUMULATION)

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 
-from helpers import assert_close, run_bert, tensors_of
+from helpers import assert_close, initialize, run_bert, tensors_of
 import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 import pytest
@@ -28,10 +28,6 @@ IDS = np.random.RandomState(3).randint(30, size=[8, 8])
 IN_16_BITS = ["bf16", "fp16"]
 # The largest allowed differences, relative to the largest value: a few roundings to 8 bits and to 11 bits.
 TOLERANCES = {"bf16": 2**-5, "fp16": 2**-8}
-
-
-def initialize(session):
-    session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
 
 
 @pytest.fixture

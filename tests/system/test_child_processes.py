@@ -1,14 +1,13 @@
 """How commands end, as data: the file BERT_OUTCOME_FILE, and the `Outcome` of a child process."""
 
-import contextlib
 import json
 import os
 import pathlib
 import signal
 import subprocess
 import sys
-import time
 
+from helpers import is_running, wait_until
 import pytest
 from scripts import ROOT
 
@@ -88,21 +87,13 @@ def test_children_end_by_a_signal_and_are_killed_if_the_wait_is_interrupted():
     assert [child.outcome.exit_code for child in children] == [143, 137]
 
 
-def read_proc(pid, name):
-    return pathlib.Path(f"/proc/{pid}/{name}").read_text()
-
-
 def test_a_child_ends_with_its_caller():
     program = (f"import sys, time; sys.path.insert(0, {str(ROOT)!r})\n"
                "from bertlib.system import child_processes\n"
                "print(child_processes.Child(['sleep', '60']).process.pid, flush=True)\ntime.sleep(60)")
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as caller:
         pid = int(caller.stdout.readline())
-        while not read_proc(pid, "cmdline").startswith("sleep"):
-            time.sleep(0.01)  # setpriv has not yet started the command
+        # setpriv must have started the command.
+        wait_until(lambda: pathlib.Path(f"/proc/{pid}/cmdline").read_text().startswith("sleep"))
         caller.send_signal(signal.SIGKILL)
-    limit = time.monotonic() + 20
-    with contextlib.suppress(FileNotFoundError):
-        while read_proc(pid, "stat").rpartition(")")[2].split()[0] != "Z":
-            assert time.monotonic() < limit
-            time.sleep(0.01)
+    wait_until(lambda: not is_running(pid), 20)

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 
+from helpers import wait_until
 import pytest
 
 from bertlib.system import cluster, replica_launcher
@@ -59,8 +60,7 @@ def run(code, count=2, log=None, timeout=20, patience=20, **plan):
 def when_ready(here, names, action):
     """Calls `action` in a thread when all files `names` exist: then, all replicas wait."""
     def watch():
-        while not all((here / name).exists() for name in names):
-            time.sleep(0.01)
+        wait_until(lambda: all((here / name).exists() for name in names))
         action()
 
     thread = threading.Thread(target=watch, daemon=True)
