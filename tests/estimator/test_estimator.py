@@ -297,13 +297,6 @@ def test_prediction_yields_examples_or_batches(trained):
         batches([1.0]), checkpoint_path=f"{trained.model_dir}/model.ckpt-1")] == [2]
 
 
-def predicting(trained, function):
-    """Returns an Estimator of the trained model whose predictions are function(x)."""
-    def model_fn(features, mode):
-        return EstimatorSpec(mode, predictions=function(features["x"]))
-    return Estimator(model_fn, trained.model_dir)
-
-
 def test_predict_keys_choose_predictions(trained):
     assert list(trained.predict(batches([1.0]), predict_keys=["sum", "unknown"])) == [{"sum": 4}]
     with pytest.raises(ValueError, match=r"None of predict_keys=\['y'\] is predicted. The predictions "
@@ -312,7 +305,8 @@ def test_predict_keys_choose_predictions(trained):
 
 
 def test_predictions_of_different_batch_sizes_come_only_as_batches(trained):
-    model = predicting(trained, lambda x: {"two": x, "one": x[:1]})
+    model = Estimator(lambda features, mode: EstimatorSpec(
+        mode, predictions={"two": features["x"], "one": features["x"][:1]}), trained.model_dir)
     with pytest.raises(ValueError, match=r"different batch sizes: \{'two': 2, 'one': "
                        r"1\}.*yield_single_examples=False"):
         next(model.predict(batches([1.0, 2.0])))
