@@ -515,6 +515,7 @@ def test_booleans_are_what_they_were_when_this_was_written(mode):
     # A resumed run must continue with the same masks, also if an older version of this project started it.
     found = draw([40], 0.5, step=700, mode=mode)
     assert "".join("01"[int(mask)] for mask in found) == "0110010101000010101001000111100010010000"
+    assert_array_equal(draw([4099], mode=mode), draw([4099]))
 
 
 @pytest.mark.parametrize("threshold", [-2**15, -77, 2**15 - 1])
