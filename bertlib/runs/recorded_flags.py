@@ -85,6 +85,9 @@ def _inherit_from(trained, settings, without):
     """Inherits flags from the training in an `OutputDirectory`; see `inherit`."""
     path, target = trained.record_path, registry.find_target(trained.record["task_type"])
     recorded = _recorded(trained.record, settings)
+    if _reads_other_files(settings, trained.record):
+        # Without the flag on the command line, a bad line of these files is an error.
+        recorded.pop("skip_bad_lines", None)
     taken, different, wrong = {}, [], []
     for entry in settings.entries(INPUT, TASK, WEIGHTS):
         name = entry.name
@@ -110,6 +113,12 @@ def _inherit_from(trained, settings, without):
                      ", ".join(f"--{name}={_format_flag(value)}" for name, value in taken.items()))
     if different:
         logging.warning("Flags with other values than in the training (%s): %s.", path, ", ".join(different))
+
+
+def _reads_other_files(settings, record):
+    """Returns whether the command line names a data file that the training did not read."""
+    given = filter(settings.is_given, ("data_dir", "dev_file", "test_file"))
+    return any(files.absolute(getattr(settings, name)) != record["files"].get(name) for name in given)
 
 
 def _recorded(record, settings):

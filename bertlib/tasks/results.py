@@ -1,5 +1,6 @@
 """Writes the metrics of an evaluation and its report."""
 
+import collections
 import os
 
 from absl import logging
@@ -69,8 +70,9 @@ def write_report_or_warn(task, file_name, title, metrics, data_file, write, *con
     """
     settings, training = task.settings, task.settings.reused_training
     data = data_file and os.path.basename(data_file)
+    left_out = collections.Counter(fault.kind for fault in task.skipped if fault.path == data_file)
     facts = report_sections.Facts(f"{title}: {data}" if data else title, metrics, data,
-                                  metric_titles=task.metric_titles)
+                                  metric_titles=task.metric_titles, left_out=faults.summarize(left_out))
     if training:
         facts = facts._replace(
             curve=learning_curve.points(learning_curve.read_rows(training.path), task.metric_titles,
