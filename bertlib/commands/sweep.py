@@ -42,8 +42,8 @@ ENTRIES = entries.section("Runs", None, [
     entries.Text("metric", None,
                  "Metric by which the runs are compared, such as eval_accuracy, eval_f1 or f1. It must be a "
                  "name in the eval_results.json of the runs. A lower value is better if the name of the "
-                 "metric ends in loss, perplexity, mae, rmse or error. For all other metrics, a higher value "
-                 "is better."),
+                 "metric ends in loss, perplexity, mae, mse, rmse, error, cost, brier or ece. Otherwise, a "
+                 "higher value is better."),
     entries.Choice("keep_checkpoints", "best", sweep_directory.KEPT,
                    "Runs whose checkpoints are kept. best: only the run with the best metric. The results of "
                    "all runs are always kept."),

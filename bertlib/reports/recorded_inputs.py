@@ -65,6 +65,12 @@ def _read_examples(record):
     return {key: (data["fingerprint"], None) for key, data in examples.items() if data}
 
 
+def count_dev_sets(output_dirs):
+    """Returns the number of different development sets that the runs in some output directories evaluated."""
+    records = filter(None, (OutputDirectory(output_dir).record for output_dir in output_dirs))
+    return len({record["dev_data"]["fingerprint"] for record in records if record["dev_data"]})
+
+
 def check_equal(output_dirs):
     """Checks that the runs in some output directories have read the same contents. Directories may be missing
     or have no record.

@@ -69,8 +69,13 @@ def run_sweep(sweep, directory, runs):
             num_left -= 1
             _log(sweep, directory, _record(sweep, directory, run, child, log_start), num_left)
             _write_results(sweep, directory)
-    for best in sweep_runs.by_rank(directory.ended_runs(), sweep.metric)[:1]:
+    ranking = sweep_runs.by_rank(directory.ended_runs(), sweep.metric)
+    for best in ranking[:1]:
         logging.info("The best run by %s: %s.", sweep.metric, directory.output_dir(best))
+    num_dev_sets = recorded_inputs.count_dev_sets(map(directory.output_dir, ranking))
+    if num_dev_sets > 1:
+        logging.warning("The runs were evaluated on %d different development sets, so their ranks have no "
+                        "meaning. Leave settings that change this set out of --grid.", num_dev_sets)
     return sum(directory.load(run).status == sweep_runs.FAILED for run in runs)
 
 
@@ -135,8 +140,10 @@ def _write_results(sweep, directory):
                              f"metrics: {', '.join(sorted(run.metrics))}. Finished runs are not repeated.")
 
     def write_page():
-        sweep_page.write_page(os.path.join(directory.path, sweep_directory.PAGE), directory.ended_runs(),
-                              sweep.metric, len(directory.runs), sweep.script, directory.base)
+        runs = directory.ended_runs()
+        sweep_page.write_page(os.path.join(directory.path, sweep_directory.PAGE), runs, sweep.metric,
+                              len(directory.runs), sweep.script, directory.base,
+                              recorded_inputs.count_dev_sets(map(directory.output_dir, runs)))
 
     for action in (lambda: directory.remove_checkpoints(sweep.keep, sweep.metric), directory.write_table,
                    write_page):

@@ -11,7 +11,7 @@ _MAX_STRIPS = 40  # largest number of groups in a chart
 _SHOWN_COUNTS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500)
 
 
-def write_page(path, runs, metric, num_planned, script, base):
+def write_page(path, runs, metric, num_planned, script, base, num_dev_sets=1):
     """Writes the page.
 
     Args:
@@ -21,6 +21,7 @@ def write_page(path, runs, metric, num_planned, script, base):
       num_planned: number of all runs of the sweep.
       script: name of the training command.
       base: {flag: value as text}, the flags that all runs share.
+      num_dev_sets: number of different development sets that the runs evaluated.
     """
     ranking = sweep_runs.by_rank(runs, metric)
     settings = list(dict.fromkeys(name for run in runs for name in run.settings))
@@ -40,7 +41,7 @@ def write_page(path, runs, metric, num_planned, script, base):
         "shown": [[str(k), value] for k, value in expected_best if k in (*_SHOWN_COUNTS, len(expected_best))],
         "problems": [[_describe(run.settings), run.status, run.message[:report_page.TEXT_CHARACTERS]]
                      for run in runs if run.message],
-        "settings": settings,
+        "settings": settings, "num_dev_sets": num_dev_sets,
         "ranking": [[str(ranks[run.value(metric)]),
                      *(run.settings.get(name, "") for name in settings),
                      run.value(metric), report_page.number(run.seconds, 1)] for run in ranking],

@@ -32,7 +32,7 @@ BEST, LAST = "best", "last"
 _FORM = {"metric": str, "first_step": int, "step": (int, None), "value": (int, float, None)}
 # A lower value of a metric is better if its name ends in one of these words. For all other metrics, a higher
 # value is better.
-_LOWER_IS_BETTER = ("loss", "perplexity", "mae", "rmse", "error")
+_LOWER_IS_BETTER = ("loss", "perplexity", "mae", "mse", "rmse", "error", "cost", "brier", "ece")
 # Beginnings of the names of metrics that end with a label.
 _OF_LABELS = ("eval_f1_", "eval_precision_", "eval_recall_", "eval_auc_", "eval_support_")
 

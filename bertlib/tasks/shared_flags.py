@@ -239,7 +239,7 @@ TRAINING = section("Training", MACHINE, [
          "--output_dir keeps the weights with the best value. These weights are used for evaluation, "
          "prediction and export after the training. The flag needs --eval_every_steps or "
          "--eval_each_checkpoint. A lower value is better if the name of the metric ends in loss, "
-         "perplexity, mae, rmse or error. For all other metrics, a higher value is better.",
+         "perplexity, mae, mse, rmse, error, cost, brier or ece. Otherwise, a higher value is better.",
          LINE.holds, LINE.words, is_recorded=True),
     Integer("early_stopping_evals", None,
             "Patience of early stopping: the training ends after this number of evaluations in a row without "

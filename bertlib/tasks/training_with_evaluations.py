@@ -91,6 +91,8 @@ class TrainingWithEvaluations:
         if rows != self._rows:
             self._write_table(rows)
         if self._metric:
+            logging.info("--keep_best=%s: the best value is the %s.", self._metric,
+                         "lowest" if best_weights.is_lower_better(self._metric) else "highest")
             self._best = best_weights.BestWeights(self._settings.output_directory, self._metric)
             self._best.restore(learning_curve.finite_values(rows, self._metric), newest_step)
             self._stops = learning_curve.is_early_stop(self._settings, self._best, rows)

@@ -48,6 +48,10 @@ def test_two_jobs_train_as_the_command_alone(run_script, command, tmp_path):
     again.assert_success("2 already ended, 0 to go")
     assert rows_of(tmp_path / "sweep") == rows and not list(tmp_path.glob("sweep/runs/*/checkpoint"))
 
+    again = run_script("sweep.py", *flags("sweep", "--grid=seed=0", "--grid=max_eval_examples=3"))
+    again.assert_success("The runs were evaluated on 2 different development sets")
+    assert "on 2 different development sets" in (tmp_path / "sweep" / "sweep.html").read_text()
+
 
 @pytest.mark.parametrize("values, message", [
     (["--grid=seed=0,00"], "the value 00 occurs twice"),

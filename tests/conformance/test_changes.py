@@ -270,14 +270,15 @@ def test_missing_column(row, untrained):
     "hub module": "its command reads only GLUE files, without this flag",
     "pairs": "the files of GLUE tasks are read whole", "task of a user": "it leaves out no line"})
 def test_skipped_line(row, trained, untrained):
-    """--skip_bad_lines leaves out a bad line and lists it. An evaluation of another file needs the flag, too."""
+    """--skip_bad_lines leaves out a bad line and lists it. It is passed again for other files."""
     line = add_bad_line(row, untrained)
     done = untrained.train(skip_bad_lines=True, **TRAIN)
     assert done.code == 0, done.err
     (skipped,) = table(untrained.output / "skipped_lines.csv")
     assert row.train_file in " ".join(skipped.values()) and str(line) in skipped.values()
     assert different_tensors(untrained.output, trained.output) == []  # trained on the other lines, in order
-    other = dict(do_train=False, do_predict=False, data_dir=None, dev_file=row.train_file, results_dir="other")
+    other = dict(do_train=False, do_predict=False, data_dir=None, dev_file=row.train_file,
+                 results_dir="other")
     refused = untrained.train(**other)
     assert refused.code == 1 and f"{row.train_file}:{line}" in refused.err, refused.err
     done = untrained.train(**other, skip_bad_lines=True)

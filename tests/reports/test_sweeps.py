@@ -358,7 +358,7 @@ def test_expected_best_is_the_mean_over_all_draws(lower):
 
 
 @pytest.mark.parametrize("metric, is_lower", [
-    ("loss", True), ("perplexity", True), ("eval_rmse", True), ("f1", False), ("eval_lossless", False),
+    ("loss", True), ("perplexity", True), ("eval_brier", True), ("f1", False), ("eval_lossless", False),
     ("eval_recall_loss", False)])
 def test_of_losses_and_errors_the_lower_value_is_better(metric, is_lower):
     runs = [sweep_runs.Run({}, sweep_runs.DONE, {metric: value}) for value in (0.5, 0.25)]
