@@ -6,6 +6,7 @@ become constants of the ONNX graph. The reason is memory: when the weights were 
 graph, tf2onnx needed 21 GB for BERT-Base.
 """
 
+import contextlib
 import logging
 
 import numpy as np
@@ -25,8 +26,8 @@ _PACKAGES = ("onnx", "tf2onnx", "onnxruntime")
 _FOLDED_OPS = ("Cast", "Concat", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 
 
-def convert(model, task):
-    """Returns a trained model as a ModelProto of ONNX.
+def write(model, task, quantize, path):
+    """Writes a trained model as an ONNX file.
 
     The inputs are those of `loaded_model.LoadedModel`, int32 [batch, length]. The batch size and the length
     may change between calls. The outputs are the predictions of the head.
@@ -34,6 +35,8 @@ def convert(model, task):
     Args:
       model: a `trained_model.TrainedModel`.
       task: the `answers.Answers` of the model.
+      quantize: see `export_portable.export`.
+      path: the new file.
 
     Raises:
       ValueError, OSError: the weights are damaged or too large for an ONNX file, or tf2onnx cannot convert
@@ -60,7 +63,18 @@ def convert(model, task):
                            [tensor.name for tensor in outputs.values()])
     _rename(proto, names)
     _set_weights(proto, {name: checkpoint.read(name) for name in weights})
-    return proto
+    (_save_int8 if quantize else import_package("onnx").save_model)(proto, path)
+
+
+@contextlib.contextmanager
+def _hidden_messages(logger, level):
+    """Returns a context manager in which a logger hides messages below a level."""
+    before = logger.level
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _placeholder_getter(weights):
@@ -76,20 +90,17 @@ def _placeholder_getter(weights):
 def _convert_graph(graph, inputs, outputs):
     """Converts a graph of TensorFlow to a ModelProto of ONNX. `inputs` and `outputs` are names of tensors."""
     tfonnx, optimizer = import_package("tf2onnx.tfonnx"), import_package("tf2onnx.optimizer")
-    logger = logging.getLogger("tf2onnx")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)  # hides several messages about one problem
     try:
-        with tf.Graph().as_default() as copy, tf.Session(graph=copy):
+        # tf2onnx writes several messages about one problem.
+        with (_hidden_messages(logging.getLogger("tf2onnx"), logging.CRITICAL),
+              tf.Graph().as_default() as copy, tf.Session(graph=copy)):
             tf.import_graph_def(graph.as_graph_def(), name="")
             onnx_graph = tfonnx.process_tf_graph(copy, opset=OPSET, input_names=inputs, output_names=outputs)
-        return optimizer.optimize_graph(onnx_graph).make_model("BERT")
+            return optimizer.optimize_graph(onnx_graph).make_model("BERT")
     except ValueError as error:
         reason = str(error).removeprefix("make_sure failure: ").rstrip(".")
         raise ValueError(f"ONNX cannot represent the graph of this model: {reason}. Export the model with "
                          "--format=saved_model.") from error
-    finally:
-        logger.setLevel(level)
 
 
 def _all_nodes(nodes):
@@ -157,27 +168,8 @@ def _save_int8(proto, path):
       path: the new file.
     """
     quantization = import_package("onnxruntime.quantization")
-    root = logging.getLogger()
-    level = root.level
-    root.setLevel(logging.ERROR)  # hides a warning that recommends a preprocessing for image models
-    try:
+    # A warning recommends a preprocessing for image models.
+    with _hidden_messages(logging.getLogger(), logging.ERROR):
         quantization.quantize_dynamic(
             proto, path, op_types_to_quantize=["MatMul"], per_channel=True, reduce_range=True,
             weight_type=quantization.QuantType.QInt8)
-    finally:
-        root.setLevel(level)
-
-
-def write(model, task, quantize, path):
-    """Writes a model as an ONNX file.
-
-    Args:
-      model, task: see `convert`.
-      quantize: see `export_portable.export`.
-      path: the new file.
-
-    Raises:
-      ValueError, OSError, ImportError: see `convert`.
-    """
-    proto = convert(model, task)
-    (_save_int8 if quantize else import_package("onnx").save_model)(proto, path)

@@ -256,7 +256,7 @@ def _word_signatures(task_answers, number):
             str.split)}
 
 
-def _tags(task_answers, tokens, words, width=None):
+def _tags(task_answers, tokens, words, width=-1):
     """Returns {"tags": string [B, W]}, the tags of words. The tag is "" for padding, and for words beyond the
     model's `max_seq_length`.
 
@@ -264,7 +264,7 @@ def _tags(task_answers, tokens, words, width=None):
       task_answers: the `answers.Answers` of the model.
       tokens: a `GraphTokenizer`.
       words: ragged string [B, (words)].
-      width: int32 tensor, the number W. None if W is the number of words of the longest row.
+      width: int32 tensor, the number W; -1 for the number of words of the longest row.
     """
     model = task_answers.model
     room = model.max_seq_length - 2
@@ -272,7 +272,7 @@ def _tags(task_answers, tokens, words, width=None):
     nothing = tf.cast(tf.equal(pieces.row_lengths(), 0), tf.int32)
     unknown_pieces = _truncate(tf.RaggedTensor.from_tensor(_special_token(model, "[UNK]", pieces)), nothing)
     pieces = tf.concat([pieces, unknown_pieces], axis=1)[:, :room]
-    sizes = words.with_flat_values(_lengths(pieces)).to_tensor()  # [B, W]
+    sizes = words.with_flat_values(_lengths(pieces)).to_tensor(shape=tf.stack([-1, width]))  # [B, W]
     places = tf.cumsum(sizes, axis=1, exclusive=True) + 1
     is_seen = (sizes > 0) & (places + sizes <= room + 1)
     # The words that are seen are the first words, so their pieces follow [CLS] without a gap.
@@ -287,10 +287,7 @@ def _tags(task_answers, tokens, words, width=None):
         features["word_mask"] = tf.reduce_sum(tf.one_hot(tag_places, longest, dtype=tf.int32), axis=1)
     tags = export_model.build_outputs(task_answers, features)["tags"]
     word_tags = tf.gather(tags, tf.where_v2(is_seen, places, 0), batch_dims=1)
-    word_tags = tf.where_v2(is_seen, word_tags, "")
-    if width is not None:
-        word_tags = tf.pad(word_tags, [[0, 0], [0, width - tf.shape(word_tags)[1]]], constant_values="")
-    return {"tags": word_tags}
+    return {"tags": tf.where_v2(is_seen, word_tags, "")}
 
 
 def _signature(model, inputs, outputs, number, convert=str):
@@ -321,7 +318,6 @@ def export(model, directory, task=None, warmup_requests=1):
                          "this task, because a single graph cannot compute the answers from the texts. Use "
                          "predict.py, or export the model without --text. The inputs of the exported model "
                          "are then token ids.")
-    import_tensorflow_text()
     build = _word_signatures if task_answers.takes_words else _text_signatures
     return export_model.write_version(task_answers, directory, build, warmup_requests)
 

@@ -331,13 +331,16 @@ class AnswerTable:
 
 
 class AnswerLines:
-    """Formats answers as JSON Lines. This class has the same methods as `AnswerTable`."""
+    """Formats answers as JSON Lines, with the keys of the answer before the fields of the input. This class
+    has the same methods as `AnswerTable`."""
 
     def find_problem(self, item):
         del item
 
     def format(self, item, answer):
-        return prediction_inputs.format_answer(item, answer) + "\n"
+        new_names = row_fields.rename_fields(item.fields, answer)
+        fields = {new_names[name]: value for name, value in item.fields.items()}
+        return json.dumps({**answer, **fields}, ensure_ascii=False) + "\n"
 
     def finish(self):
         return ""

@@ -13,7 +13,6 @@ from bertlib.runs import file_names, trained_model
 from bertlib.runs.output_directory import OutputDirectory
 from bertlib.serving import onnx_model, tflite_model
 from bertlib.system import files, fingerprints
-from bertlib.tasks import answers
 
 DESCRIPTION = "export.json"
 DESCRIPTION_FORMAT = 1
@@ -42,15 +41,10 @@ class Export(NamedTuple):
         """Loads the model; returns an object that is used like a `loaded_model.LoadedModel`.
 
         Raises:
-          ValueError: the file is damaged, or has an input that a model of the task does not have.
+          ValueError: the file is damaged.
           ImportError: a package is not installed.
         """
-        loaded = FORMATS[self.format].Model(self.model.checkpoint)
-        names = answers.create(self.model, self.task).input_names
-        if not set(loaded.inputs) <= set(names):
-            raise ValueError(f"{self.model.checkpoint} has the inputs {', '.join(sorted(loaded.inputs))}, "
-                             f"but a model of this task has {', '.join(names)}. Export the model again.")
-        return loaded
+        return FORMATS[self.format].Model(self.model.checkpoint)
 
 
 def default_directory(model_dir, file_format):
@@ -88,13 +82,6 @@ def find(path):
         return path if files.exists(os.path.join(path, DESCRIPTION)) else None
     is_export = path.endswith(tuple(f".{file_format}" for file_format in FORMATS)) and files.exists(path)
     return os.path.dirname(path) or "." if is_export else None
-
-
-def list_versions(directory):
-    """Returns the paths of the exports in a directory, the newest one first."""
-    versions = sorted((name for name in (os.listdir(directory) if files.is_directory(directory) else ())
-                       if name.isdecimal() and find(os.path.join(directory, name))), key=int, reverse=True)
-    return [os.path.join(directory, name) for name in versions]
 
 
 def read(directory, task=None):
@@ -151,7 +138,9 @@ def newest(model_dir, model, file_format, task):
         weights of the model; see also `read`.
     """
     directory = default_directory(model_dir, file_format)
-    paths = list_versions(directory)
+    names = os.listdir(directory) if files.is_directory(directory) else ()
+    versions = sorted((name for name in names if name.isdecimal()), key=int, reverse=True)
+    paths = filter(find, (os.path.join(directory, name) for name in versions))
     to_do = (f"Run export.py with --model_dir={model_dir} --format={file_format}, and with the same --task "
              "and --weights.")
     path = next((path for path in paths if task in (None, _read_description(path)["task"])), None)

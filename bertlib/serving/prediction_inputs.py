@@ -5,7 +5,6 @@ An input is, for example, a text to classify. Each input is yielded as soon as i
 """
 
 import itertools
-import json
 from typing import NamedTuple
 
 from bertlib.data import columns, faults, row_fields, tables
@@ -216,18 +215,3 @@ def _other_names(model, answers):
     return [*(processor.names_of_texts() if processor else ()), fields,
             *(fields[:number] for number in range(len(fields) - 1, answers.required - 1, -1)),
             *([key] for key in answers.word_keys)]
-
-
-def format_answer(item, answer):
-    """Returns an answer as a line of JSON, with the keys of the answer before the fields of the input.
-
-    If an input field has the same name as a key of the answer, the field is renamed; see
-    `row_fields.rename_fields`.
-
-    Args:
-      item: an `Input`.
-      answer: a dict, see `Predictor`.
-    """
-    new_names = row_fields.rename_fields(item.fields, answer)
-    return json.dumps({**answer, **{new_names[name]: value for name, value in item.fields.items()}},
-                      ensure_ascii=False)

@@ -95,17 +95,14 @@ class Predictor:
         self.label_separator = directory.setting("label_separator", ",")
         self._batch_size, self._group, self._is_closed = batch_size, group, False
         self._unknown_tokens = unknown_tokens.UnknownTokens(directory.tokenizer, "the texts", _CHECKED)
-        self._model = model or self._load(step)
+        if model is None:
+            quiet_tensorflow.load_in_library()
+            # This module loads TensorFlow.
+            from bertlib.tasks import loaded_model
 
-    def _load(self, step):
-        """Returns the `loaded_model.LoadedModel` of the weights. For the argument and errors, see `__init__`.
-        """
-        quiet_tensorflow.load_in_library()
-        # This module loads TensorFlow.
-        from bertlib.tasks import loaded_model
-
-        return loaded_model.LoadedModel(self.answers.head, self._directory.bert_config, self.checkpoint,
-                                        self.answers.extra_inputs, step)
+            model = loaded_model.LoadedModel(self.answers.head, directory.bert_config, self.checkpoint,
+                                             self.answers.extra_inputs, step)
+        self._model = model
 
     def __call__(self, *texts: Any, **fields: Any) -> dict[str, Any]:
         """Predicts for one input.

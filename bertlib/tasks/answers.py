@@ -184,9 +184,10 @@ class Answers:
             texts.pop()
         fields = self.named_fields({name: text for name, text in fields.items() if text is not None})
         values = {**dict(zip(names, texts)), **fields}
-        if len(values) != len(texts) + len(fields) or not set(values) <= set(names):
-            raise TypeError(f"the texts of an input are {self.describe_fields()}. Pass each text once, in "
-                            "this order or by name.")
+        unknown = [f"unknown field {name!r:.40}: " for name in fields if name not in names]
+        if unknown or len(values) != len(texts) + len(fields):
+            raise TypeError(f"{''.join(unknown[:1])}the texts of an input are {self.describe_fields()}. Pass "
+                            "each text once, in this order or by name.")
         last = max([self.required, *(place for place, name in enumerate(names, 1)
                                      if values.get(name) is not None)])
         return [values.get(name) for name in names[:last]]

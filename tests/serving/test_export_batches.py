@@ -76,7 +76,7 @@ def check_words(export, count):
         assert found["words"].tolist() == [
             [word.encode() for word in row[:found["words"].shape[1]]] for row in padded]
         np.testing.assert_array_equal(tags[:, :found["tags"].shape[1]], found["tags"])
-        assert not tags[:, found["tags"].shape[1]:].any()
+        assert not tags[:, found["tags"].shape[1]:].any() and tags.shape == np.shape(padded)
         for words, row in zip(batch, tags):
             fitting = words[:fit(export.model, words)]
             expected = export.predictor(fitting)["tags"] if fitting else []
