@@ -39,17 +39,15 @@ def find_predictions(paths, names):
     Raises:
       FileNotFoundError: a path does not exist.
     """
-    paths_by_name = collections.defaultdict(list)
-    for path in dict.fromkeys(map(os.path.normpath, paths)):
+    copies = collections.defaultdict(dict)  # {name: {content: the first path with this content}}
+    for path in paths:
         if not files.exists(path):
             raise FileNotFoundError(f"{path}: there is no such file or directory.")
         candidates = [os.path.join(path, name) for name in names] if files.is_directory(path) else [path]
         for file in candidates:
             if os.path.basename(file) in names and files.exists(file):
-                paths_by_name[os.path.basename(file)].append(file)
-    # A dict keeps the last of several equal keys, and the first path should be kept.
-    return {name: list({files.read_bytes(path): path for path in reversed(copies)}.values())[::-1]
-            for name, copies in paths_by_name.items()}
+                copies[os.path.basename(file)].setdefault(files.read_bytes(file), file)
+    return {name: list(paths_of_content.values()) for name, paths_of_content in copies.items()}
 
 
 def list_problems(predictions, test_sets, partial):

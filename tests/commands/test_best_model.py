@@ -224,15 +224,6 @@ def test_the_weights_of_the_best_value_are_kept(tmp_path):
     best = OutputDirectory(directory).best
     assert (best["step"], best["value"], best["checkpoint"]) == (9, 0.7, f"{directory}/best/model.ckpt-9")
     assert tf.train.list_variables(best["checkpoint"]) == [("global_step", []), ("w", [])]
-    # The best evaluation of a metric whose weights are in a checkpoint of the training is found again.
-    losses = {0: 0.0, 3: 3.0, 4: 1.0, 6: 2.0, 8: 1.5, 9: 4.0, 12: 5.0}
-    directory = make_directory(tmp_path / "b", keep_best="m_loss")
-    simulation = _Simulation(directory, losses, each_checkpoint=True, metric=None)
-    simulation.run()
-    files.write_text(f"{directory}/run.json", files.read_text(f"{directory}/run.json"))
-    simulation.metric = "n"
-    simulation.run()
-    assert best_weights.read(directory)["step"] == 4
 
 
 def test_values_that_are_not_finite_do_not_count(tmp_path, caplog):
