@@ -4,8 +4,9 @@ model. `head_labels` compares the head in these weights with the head of the tas
 from absl import logging
 
 from bertlib.checkpoints import bert_config, checkpoint_formats
-from bertlib.runs import tokenizer_files, tokenizer_flags
+from bertlib.runs import best_weights, tokenizer_files, tokenizer_flags
 from bertlib.runs.output_directory import LOST_CHECKPOINTS
+from bertlib.system import files
 import optimization
 import tokenization
 
@@ -33,6 +34,11 @@ def choose(task):
         return None
     start = None
     if settings.init_checkpoint:
+        training = settings.earlier_training
+        if training and training.best and files.is_directory(settings.init_checkpoint):
+            logging.info("The last weights in --init_checkpoint=%s are used. To start from the best weights, "
+                         "pass --init_checkpoint=%s.", settings.init_checkpoint,
+                         training.join(best_weights.DIRECTORY))
         from bertlib.tasks import head_labels
         start = with_marker_rows(settings, config,
                                  head_labels.match_head(settings, task.target))

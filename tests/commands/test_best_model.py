@@ -54,6 +54,9 @@ def test_later_commands_take_the_best_weights(whole, copy):
     (copy.directory / "texts").write_text("the cat ||| the dog\n")
     done = copy.run("predict.py", model_dir="output", input_file="texts")
     done.assert_success("the best weights of the training (eval_f1 = ")
+    done = copy.train(init_checkpoint="output", output_dir="next", max_steps=1, do_eval=False,
+                      do_predict=False)
+    done.assert_success("The last weights in --init_checkpoint=output are used. To start from the best")
 
 
 def test_settings_of_the_evaluations_can_change_after_the_last_step(copy):
