@@ -12,7 +12,7 @@ import os
 from absl import logging
 
 from bertlib.estimator import input_functions
-from bertlib.runs import checks, file_names, learning_curve, record_content, run_record
+from bertlib.runs import checks, learning_curve, record_content, run_record
 from bertlib.system import files, replica_group
 from bertlib.tasks import data_splits, estimator_setup, model_checks, starting_weights, training_plan
 from bertlib.tasks.inference import Inference
@@ -124,9 +124,8 @@ def _description(task, inputs):
     """
     fields, module = task.record_fields(), task.module
     if module:
-        fields["task_module"] = {"name": module.name, "fingerprint": module.fingerprint,
-                                 "texts": task.num_texts}
-        fields["more_files"] = {**fields.get("more_files", {}), file_names.TASK_MODULE: module.content}
+        fields["task_module"] = module.record(task.num_texts)
+        fields["more_files"] = {**fields.get("more_files", {}), **module.copy}
     return record_content.Description(
         command=task.command, config=task.encoder_module or task.config, tokenizer=task.tokenizer,
         task_type=task.target.name, inputs=inputs if task.settings.do_train else {},

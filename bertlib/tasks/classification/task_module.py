@@ -35,6 +35,15 @@ class Module(NamedTuple):
     fingerprint: str
     content: bytes
 
+    def record(self, num_texts):
+        """Returns the field "task_module" of run.json. `num_texts` is that of the `Task`."""
+        return {"name": self.name, "fingerprint": self.fingerprint, "texts": num_texts}
+
+    @property
+    def copy(self):
+        """{name: content} of the copy in the output directory."""
+        return {file_names.TASK_MODULE: self.content}
+
 
 def refuse_flags(settings, others):
     """Raises a ValueError if `others` contains a flag: it cannot be combined with --task_module."""
