@@ -226,6 +226,17 @@ def test_labels_that_are_probably_scores_are_noticed(labels, count, is_warned, c
     assert ("pass --task_type=regression" in caplog.text) == is_warned
 
 
+@pytest.mark.parametrize("labels, said", [
+    (["a", "b", "a; b", "c"], "'a; b' consists of other labels. If an example can have several labels, pass "
+                              "--task_type=multilabel --label_separator=';'."),
+    (["a", "b", "a; c", "a/"], "")])
+def test_labels_that_consist_of_other_labels_are_noticed(labels, said, caplog):
+    rows = [labelled_rows.Row(line, ("text",), label) for line, label in enumerate(labels * 9)]
+    row_examples.log_labels("train", labelled_rows.ExampleFile("a", rows, True),
+                            classification_target.SingleLabel(labels), True)
+    assert said in caplog.text and ("consists of" in caplog.text) == bool(said)
+
+
 @pytest.mark.parametrize("scores, is_train, is_warned", [
     ([0.0, 5.0], True, False), ([-6.0, 1.0], True, True), ([9.0], False, False)])
 def test_scores_that_are_hard_to_reach_are_noticed_before_the_training(scores, is_train, is_warned, caplog):

@@ -12,6 +12,7 @@ from bertlib.system import files
 
 _LARGE_SCORE = 5  # the largest score of STS-B, the published regression
 _MAX_LISTED = 30  # number of labels that the log lists
+_SEPARATORS = ",;|/"  # characters with which files join the labels of a text
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue"})  # lower case; folding the case replaces ß by ss
 
 
@@ -206,8 +207,8 @@ def _usual_number(labels, count):
 
 def log_labels(name, file, target, warns):
     """Logs the number of examples in total and for each label. If `warns` is true, warns if labels look
-    misspelled, if scores are large, or if there are very many labels: then --label_column or --task_type is
-    probably wrong.
+    misspelled or consist of other labels, if scores are large, or if there are very many labels: then
+    --label_column or --task_type is probably wrong.
     """
     if not file.is_labelled:
         logging.info("%s: %d examples, without labels.", name, len(file.rows))
@@ -228,6 +229,13 @@ def log_labels(name, file, target, warns):
     if not warns:
         return
     _warn_of_similar_labels(name, counts)
+    for sign in _SEPARATORS:
+        joined = [label for label in target.labels if sign in label and
+                  {part.strip() for part in label.split(sign)} <= set(target.labels)]
+        if joined:
+            logging.warning("%s: the label %r consists of other labels. If an example can have several "
+                            "labels, pass --task_type=multilabel --label_separator='%s'.", name, joined[0],
+                            sign)
     if not target.is_multilabel and target.size > _usual_number(target.labels, len(file.rows)):
         logging.warning("%s: there are %d labels for %d examples. If the labels are in another column, name "
                         "it with --label_column. If the labels are scores, pass --task_type=regression.",
