@@ -212,7 +212,8 @@ def log_training(task):
                  terminal.counted(num_train_steps, "step"), settings.train_batch_size, settings.seed)
     if epochs and num_train_steps < _FEW_STEPS and settings.train_batch_size > 8:
         logging.info("The training has fewer than %d steps. For a few hundred examples, --train_batch_size=8 "
-                     "--num_train_epochs=8 usually gives better scores.", _FEW_STEPS)
+                     "--num_train_epochs=8 usually gives better scores (with another --output_dir).",
+                     _FEW_STEPS)
     rate, warmup_steps = settings.learning_rate, task.num_warmup_steps()
     if warmup_steps:
         logging.info("The learning rate rises from 0 toward --learning_rate=%g in %s of warm-up.", rate,
