@@ -108,4 +108,4 @@ def _load_export(export, precision, batch_size, group, engine):
         raise ValueError(f"--precision={precision}: the number format of {export.model.path} was chosen "
                          "when it was exported. Leave --precision out. For int8, export the model with "
                          "--quantize=int8.")
-    return Predictor(export.model, export.task, batch_size=batch_size, group=group, model=export.load())
+    return Predictor(export.model, export.task, batch_size=batch_size, group=group, loaded=export.load())

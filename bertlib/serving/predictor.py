@@ -69,40 +69,40 @@ class Predictor:
     checkpoint: str
     label_separator: str
 
-    def __init__(self, directory: TrainedModel, task: str | None = None, step: StepConfig | None = None,
-                 batch_size: int = BATCH_SIZE, group: Group | None = None, model: Any = None) -> None:
+    def __init__(self, trained: TrainedModel, task: str | None = None, step_config: StepConfig | None = None,
+                 batch_size: int = BATCH_SIZE, group: Group | None = None, loaded: Any = None) -> None:
         """Loads the weights.
 
         Args:
-          directory: the `TrainedModel` of an output directory, see `trained_model.read`.
+          trained: the `TrainedModel` of an output directory, see `trained_model.read`.
           task: "vectors", or None for the task that the model was trained for.
-          step: a `StepConfig` with the precision and the kernels; None for fp32 and TensorFlow's ops.
+          step_config: a `StepConfig` with the precision and the kernels; None for fp32 and TensorFlow's ops.
           batch_size: largest number of windows in a batch.
           group: the `replica_group.Group` of the replicas; None if there are no replicas. Each batch is
             computed by one replica.
-          model: the loaded model, an object that is used like a `loaded_model.LoadedModel`; None to load the
-            weights of the directory into TensorFlow.
+          loaded: the loaded model, an object that is used like a `loaded_model.LoadedModel`; None to load the
+            weights into TensorFlow.
 
         Raises:
           ValueError: the model cannot do `task`, or the weights are damaged or do not fit the model.
           OSError: the weights cannot be read.
         """
-        self.answers = answers.create(directory, task)
+        self.answers = answers.create(trained, task)
         self.task = self.answers.task
         self.fields, self.required = self.answers.fields, self.answers.required
-        self._directory = directory
-        self.checkpoint = directory.checkpoint
-        self.label_separator = directory.setting("label_separator", ",")
+        self._trained = trained
+        self.checkpoint = trained.checkpoint
+        self.label_separator = trained.setting("label_separator", ",")
         self._batch_size, self._group, self._is_closed = batch_size, group, False
-        self._unknown_tokens = unknown_tokens.UnknownTokens(directory.tokenizer, "the texts", _CHECKED)
-        if model is None:
+        self._unknown_tokens = unknown_tokens.UnknownTokens(trained.tokenizer, "the texts", _CHECKED)
+        if loaded is None:
             quiet_tensorflow.load_in_library()
             # This module loads TensorFlow.
             from bertlib.tasks import loaded_model
 
-            model = loaded_model.LoadedModel(self.answers.head, directory.bert_config, self.checkpoint,
-                                             self.answers.extra_inputs, step)
-        self._model = model
+            loaded = loaded_model.LoadedModel(self.answers.head, trained.bert_config, self.checkpoint,
+                                              self.answers.extra_inputs, step_config)
+        self._loaded = loaded
 
     def __call__(self, *texts: Any, **fields: Any) -> dict[str, Any]:
         """Predicts for one input.
@@ -147,7 +147,7 @@ class Predictor:
           TypeError: a flag is unknown.
           ValueError: flags contradict each other.
         """
-        return prediction_inputs.InputReader(self._directory, self.answers, flags)
+        return prediction_inputs.InputReader(self._trained, self.answers, flags)
 
     def read(self, path: str, input_format: str | None = None,
              **flags: Any) -> Iterator[prediction_inputs.Input]:
@@ -247,7 +247,7 @@ class Predictor:
         """
         if self._is_closed:
             raise RuntimeError("the predictor is closed. Load the model again.")
-        return shared_work.map_in_batches(self._group, self._model, windows,
+        return shared_work.map_in_batches(self._group, self._loaded, windows,
                                           lambda row: len(row["input_ids"]), self._batch_size)
 
     def answer_of(self, outputs: list, details: Any) -> dict[str, Any]:
@@ -263,7 +263,7 @@ class Predictor:
         """Frees the memory of the model. The predictor cannot be called any more."""
         self._is_closed = True
         self._unknown_tokens.warn()
-        self._model.close()
+        self._loaded.close()
 
     def __enter__(self) -> "Predictor":
         return self
