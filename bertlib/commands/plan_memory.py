@@ -34,7 +34,7 @@ from bertlib.estimator.step_config import (
     divisors,
     flags_for_less_memory,
     gb,
-    resolve,
+    plan_step,
 )
 from bertlib.reports import charts
 from bertlib.runs import checks, entries, model_config, registry
@@ -303,8 +303,8 @@ def main(argv):
     need_of_step = functools.cache(lambda step: memory_need(trainable, step, settings.phase))
     steps = list_steps(settings, lengths)
     if argv[1:]:  # the step that the training would use on the card
-        steps = [resolve(steps[0], (budget / memory_planner.ALLOCATOR_MARGIN, gb(budget)), need_of_step,
-                         sequences_per_example=trainable.head.sequences_per_example).step_config]
+        steps = [plan_step(steps[0], (budget / memory_planner.ALLOCATOR_MARGIN, gb(budget)), need_of_step,
+                           sequences_per_example=trainable.head.sequences_per_example).step_config]
         settings.batch_size = steps[0].batch.micro_batch_size
         settings.gradient_accumulation_steps = steps[0].gradient_accumulation_steps
     print(terminal.printable(describe_step(settings)))

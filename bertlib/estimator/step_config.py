@@ -1,7 +1,7 @@
-"""Resolves the configuration of a training step. This happens once, before the graph is built. This module
-does not load TensorFlow.
+"""Plans the configuration of a training step, once, before the graph is built. This module does not load
+TensorFlow.
 
-    flags, free memory ── resolve ──> StepConfig ──> planner, Estimator, model builder
+    flags, free memory ── plan_step ──> StepConfig ──> planner, Estimator, model builder
 """
 
 import bisect
@@ -110,8 +110,8 @@ class StepConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class ResolvedStep:
-    """The result of `resolve`.
+class PlannedStep:
+    """The result of `plan_step`.
 
     Attributes:
       step_config: the `StepConfig`.
@@ -127,9 +127,9 @@ class ResolvedStep:
     may_not_fit: bool = False
 
 
-def resolve(requested, memory, memory_need, upper_bound=lambda step_config: math.inf,
-            sequences_per_example=1):
-    """Resolves the requested configuration of a training's steps into the one that they have.
+def plan_step(requested, memory, memory_need, upper_bound=lambda step_config: math.inf,
+              sequences_per_example=1):
+    """Returns the configuration of a training's steps, from the requested one and the memory.
 
     Args:
       requested: a `StepConfig` with two more possible values than usual: `recompute` may be "auto", and
@@ -143,7 +143,7 @@ def resolve(requested, memory, memory_need, upper_bound=lambda step_config: math
       sequences_per_example: number of sequences in an example.
 
     Returns:
-      a `ResolvedStep`.
+      a `PlannedStep`.
 
     Raises:
       ValueError: flags contradict each other, or no configuration fits into memory.
@@ -170,16 +170,16 @@ def resolve(requested, memory, memory_need, upper_bound=lambda step_config: math
         text = (f"--recompute={step_config.recompute} "
                 f"--gradient_accumulation_steps={step_config.gradient_accumulation_steps}: a micro-batch of "
                 f"{step_config.batch.micro_batch_size} needs {need}.")
-        return ResolvedStep(step_config, [*messages, (False, text)],
+        return PlannedStep(step_config, [*messages, (False, text)],
                             may_not_fit=not count or is_close(need))
     if upper_bound(step_config) <= usable:
-        return ResolvedStep(step_config, messages)
+        return PlannedStep(step_config, messages)
     need = memory_need(step_config)
     if need.total > usable:
         messages.append((True, f"A micro-batch of {step_config.batch.micro_batch_size} will probably not fit:"
                          f" by simulation it needs {need}, but the usable memory is {source}. "
                          f"Pass {flags_for_less_memory(requested.tokens_per_micro_batch)}."))
-    return ResolvedStep(step_config, messages, is_close(need))
+    return PlannedStep(step_config, messages, is_close(need))
 
 
 def parse_steps(text):
@@ -209,7 +209,7 @@ def _count_by_tokens(requested, sequences):
     messages for the log.
 
     Args:
-      requested: see `resolve`.
+      requested: see `plan_step`.
       sequences: number of sequences in an example.
 
     Raises:

@@ -87,14 +87,14 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
                               f"needs TensorFlow. {error}") from error
     model = trained_model.read(path, weights)
     if engine in portable_model.FORMATS:
-        export = portable_model.newest(path, model, engine, answers.resolve_task(model, task))
+        export = portable_model.newest(path, model, engine, answers.choose_task(model, task))
         logging.info("--engine=%s: using %s.", engine, export.model.path)
         return _load_export(export, precision, batch_size, group, engine)
     # This module loads TensorFlow.
     from bertlib.graph import kernel_choice
 
     step_config = StepConfig(precision=precision,
-                      compile_kernels=kernel_choice.is_faster(model.bert_config.hidden_size))
+                             compile_kernels=kernel_choice.is_faster(model.bert_config.hidden_size))
     return Predictor(model, task, step_config, batch_size, group)
 
 

@@ -21,7 +21,7 @@ def export(model, directory, file_format, task=None, quantize=False):
       model: a `trained_model.TrainedModel`.
       directory: the directory of all exports. The new export is written to a new subdirectory.
       file_format: a key of `FORMATS`.
-      task: name of the task; None for the task that the model was trained for. See `answers.resolve_task`.
+      task: name of the task; None for the task that the model was trained for. See `answers.choose_task`.
       quantize: whether the weights of matrix products are stored in int8.
 
     Returns:

@@ -200,7 +200,7 @@ class Answers:
 # --- Creating the answers of a model ---------------------------------------------------------------------
 
 
-def resolve_task(model, task=None):
+def choose_task(model, task=None):
     """Returns the task for which a model will be used, one of `registry.ANSWERS`.
 
     Args:
@@ -218,8 +218,8 @@ def resolve_task(model, task=None):
 
 
 def create(model, task=None):
-    """Returns the `Answers` of a model for a task. For the arguments and errors, see `resolve_task`."""
-    task = resolve_task(model, task)
+    """Returns the `Answers` of a model for a task. For the arguments and errors, see `choose_task`."""
+    task = choose_task(model, task)
     created = registry.find_answers(task)(model)
     created.task = task
     return created

@@ -90,7 +90,7 @@ def _create_estimator(task, starting_checkpoint):
     """Describes the model, plans the memory of a step, and returns the `estimator_setup.CommandEstimator`."""
     settings = task.settings
     trainable = training_plan.create_trainable(task, starting_checkpoint)
-    step_config = training_plan.resolve_step_config(settings, trainable, task.trims_padding(is_training=True))
+    step_config = training_plan.create_step_config(settings, trainable, task.trims_padding(is_training=True))
     return estimator_setup.create_estimator(settings, trainable, step_config, task.last_step())
 
 

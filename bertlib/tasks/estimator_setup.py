@@ -90,7 +90,7 @@ def create_estimator(settings, trainable, step_config, last_step):
     Args:
       settings: a `Settings`.
       trainable: a `TrainableModel`.
-      step_config: the `StepConfig`, see `training_plan.resolve_step_config`.
+      step_config: the `StepConfig`, see `training_plan.create_step_config`.
       last_step: the step at which the training ends.
 
     Raises:

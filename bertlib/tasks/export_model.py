@@ -165,7 +165,7 @@ def export(model, directory, task=None, warmup_requests=1):
     Args:
       model: a `trained_model.TrainedModel`.
       directory: the directory of all versions. The new version is written to a new subdirectory.
-      task: name of the task; None for the task that the model was trained for. See `answers.resolve_task`.
+      task: name of the task; None for the task that the model was trained for. See `answers.choose_task`.
       warmup_requests: number of warm-up requests for each signature, see `serving_warmup`.
 
     Returns:

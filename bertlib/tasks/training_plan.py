@@ -1,5 +1,5 @@
-"""Plans a training: describes the model, resolves the flags into a `StepConfig` that fits into memory, and
-logs the size of the training."""
+"""Plans a training: describes the model, makes a `StepConfig` that fits into memory, and logs the size of the
+training."""
 
 from collections.abc import Callable
 import dataclasses
@@ -17,7 +17,7 @@ from bertlib.estimator.step_config import (
     StepConfig,
     divisors,
     flags_for_less_memory,
-    resolve,
+    plan_step,
 )
 from bertlib.graph import kernel_choice
 from bertlib.system import replica_group, terminal
@@ -120,7 +120,7 @@ def create_trainable(task, starting_checkpoint):
 # --- The step --------------------------------------------------------------------------------------------
 
 
-def resolve_step_config(settings, trainable, trims_padding):
+def create_step_config(settings, trainable, trims_padding):
     """Resolves the flags into the configuration of a training step.
 
     Logs the values that were chosen, and warns if the step will probably not fit into memory.
@@ -146,13 +146,13 @@ def resolve_step_config(settings, trainable, trims_padding):
     usable, source = memory_planner.usable_memory(settings.memory_limit_gb)
     if requested.recompute == "auto" or requested.gradient_accumulation_steps == 0:
         logging.info("Simulating which batches fit into %s.", source)
-    resolved = resolve(requested, (usable, source), trainable.memory_need, trainable.upper_bound,
-                       trainable.head.sequences_per_example)
-    for is_warning, text in resolved.messages:
+    planned = plan_step(requested, (usable, source), trainable.memory_need, trainable.upper_bound,
+                        trainable.head.sequences_per_example)
+    for is_warning, text in planned.messages:
         (logging.warning if is_warning else logging.info)("%s", text)
-    if not resolved.may_not_fit or not tf.config.list_physical_devices("GPU"):
-        return resolved.step_config
-    step_config = _split_until_it_fits(settings, trainable, resolved.step_config)
+    if not planned.may_not_fit or not tf.config.list_physical_devices("GPU"):
+        return planned.step_config
+    step_config = _split_until_it_fits(settings, trainable, planned.step_config)
     if group := replica_group.current():
         # One replica may need more micro-batches than the others. All replicas use the largest number.
         counts = group.all_gather(step_config.gradient_accumulation_steps)
@@ -161,8 +161,8 @@ def resolve_step_config(settings, trainable, trims_padding):
 
 
 def _requested_step(settings, trainable, trims_padding):
-    """Returns the `StepConfig` that the flags request, the argument `requested` of `step_config.resolve`. For
-    the arguments, see `resolve_step_config`."""
+    """Returns the `StepConfig` that the flags request, the argument `requested` of `plan_step`. For the
+    arguments, see `create_step_config`."""
     group = replica_group.current()
     return dataclasses.replace(
         StepConfig.from_flags(settings), num_replicas=group.count if group else 1, trim_padding=trims_padding,

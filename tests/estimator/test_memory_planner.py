@@ -231,7 +231,7 @@ def test_xla_without_a_gpu_causes_a_warning(model_that_fits, gpus, monkeypatch, 
     monkeypatch.setattr(training_plan.tf.config, "list_physical_devices", lambda kind: gpus)
     settings = Settings({**FLAGS, "do_train": True, "memory_limit_gb": 1000, "use_xla": True,
                          "compile_kernels": None})
-    assert training_plan.resolve_step_config(settings, model_that_fits, False).use_xla
+    assert training_plan.create_step_config(settings, model_that_fits, False).use_xla
     assert ("--use_xla=true without a GPU" in caplog.text) == (not gpus)
 
 
@@ -242,7 +242,7 @@ def test_on_a_gpu_a_step_that_does_not_run_gets_the_next_number_of_micro_batches
                         lambda build, step: step.gradient_accumulation_steps >= 4)
     settings = Settings({**FLAGS, "do_train": True, "memory_limit_gb": 1000,
                          "gradient_accumulation_steps": 0})
-    resolved = training_plan.resolve_step_config(settings, model_that_fits, False)
-    assert resolved.gradient_accumulation_steps == 4
+    planned = training_plan.create_step_config(settings, model_that_fits, False)
+    assert planned.gradient_accumulation_steps == 4
     found = re.findall("ran out of memory: using --gradient_accumulation_steps=(.*)\\.", caplog.text)
     assert found == ["2 instead of 1", "4 instead of 2"]

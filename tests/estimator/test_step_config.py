@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 
 from bertlib.data.batches import Batch
-from bertlib.estimator.step_config import GB, StepConfig, resolve
+from bertlib.estimator.step_config import GB, StepConfig, plan_step
 
 Needs = collections.namedtuple("Needs", ["total", "activations", "seconds"])
 FLAGS = dataclasses.asdict(StepConfig(
@@ -32,8 +32,8 @@ class Simulation:
 
 def settled(memory_gb=1000, sequences_per_example=1, **flags):
     simulation = Simulation()
-    found = resolve(StepConfig(**{**FLAGS, **flags}), (memory_gb * GB, "a card"), simulation,
-                    sequences_per_example=sequences_per_example)
+    found = plan_step(StepConfig(**{**FLAGS, **flags}), (memory_gb * GB, "a card"), simulation,
+                      sequences_per_example=sequences_per_example)
     return found.step_config, found.messages, simulation.steps
 
 
@@ -78,8 +78,8 @@ def test_what_is_given_is_kept_and_warned_of_if_it_will_not_fit():
     (1000, {"gradient_accumulation_steps": 0}, True),
     (10.7, {"tokens_per_micro_batch": 1024, "gradient_accumulation_steps": None}, False)])
 def test_a_micro_batch_that_nearly_fills_the_memory_may_not_fit(memory_gb, flags, expected):
-    found = resolve(StepConfig(**{**FLAGS, "gradient_accumulation_steps": 4, **flags}),
-                    (memory_gb * GB, "a card"), Simulation())
+    found = plan_step(StepConfig(**{**FLAGS, "gradient_accumulation_steps": 4, **flags}),
+                      (memory_gb * GB, "a card"), Simulation())
     assert found.may_not_fit == expected
 
 

@@ -18,7 +18,7 @@ def source(settings=(), fields=PAIR, required=1, flags=(), kind="classification"
     record = {"settings": dict(settings), "task": task, "task_type": kind,
               "files": {"train_file": train_file}}
     model = trained_model.TrainedModel("out", None, None, None, labels, record)
-    asked = answers.create(model, answers.resolve_task(model))
+    asked = answers.create(model, answers.choose_task(model))
     asked.fields, asked.required = fields, required
     return prediction_inputs.InputReader(model, asked, dict(flags))
 

@@ -74,7 +74,7 @@ def test_predict_reads_the_files_of_the_task_of_its_model(task):
     _, _, header, row, expected = LAYOUTS[task]
     model = trained_model.TrainedModel("out", None, None, None, ("0", "1"), {
         "settings": {}, "task": task, "task_type": "classification", "files": {}})
-    reader = prediction_inputs.InputReader(model, answers.create(model, answers.resolve_task(model)), {})
+    reader = prediction_inputs.InputReader(model, answers.create(model, answers.choose_task(model)), {})
     lines = f"{header}\n{row}\n".replace("|", "\t").encode()
     found, = reader.read(io.BytesIO(lines), "lines", "tsv", 9)
     assert found.values == tuple(text for text in expected[:2] if text is not None), found.problem
