@@ -291,9 +291,13 @@ class Task(abc.ABC):
         file without its extension. `dialect` is the `tables.Dialect` of the input."""
         settings = self.settings
         path = os.path.join(settings.results_dir, f"{name}.{settings.predictions_format}")
+        dialect = dialect.of_output(settings)
         prediction_files.write_predictions(path, rows, settings.predictions_format, settings.csv_safe,
-                                           separator, dialect.of_output(settings))
+                                           separator, dialect)
         logging.info("Table of the predictions: %s.", path)
+        if settings.predictions_format == "csv" and dialect.delimiter == ";" and dialect.decimal == ".":
+            logging.info("Its numbers have decimal points. For a spreadsheet with decimal commas, pass "
+                         "--output_decimal=comma.")
 
 
 def count_steps(settings, count, noun):
