@@ -97,8 +97,11 @@ class AllReduce:
         The sums of a graph run one after the other, in the order in which this method was called. All
         replicas must call it in the same order.
         """
-        return self.run_after_previous(lambda value: tf.raw_ops.CollectiveReduceV2(
-            input=value, merge_op="Add", final_op="Id", **self.options()), tensor)
+        return self.run_after_previous(self.reduce, tensor)
+
+    def reduce(self, tensor):
+        """Adds the op of `sum`. `tf1._replicas.session_exchange` overrides this method."""
+        return tf.raw_ops.CollectiveReduceV2(input=tensor, merge_op="Add", final_op="Id", **self.options())
 
     def options(self):
         """Returns the arguments of a collective op that are the same for all ops, except the key."""
