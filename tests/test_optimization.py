@@ -296,7 +296,8 @@ def test_the_table_of_flags_has_the_names_that_the_model_and_the_optimizer_know(
         "a new optimizer belongs into both tables, and its formula into `RULES`")
     slots = [slot for optimizer in optimization.OPTIMIZERS.values() for slot in optimizer.SLOTS]
     assert len(slots) == len(set(slots)), f"optimizers share names of `SLOTS`: {slots}"
-    assert set(step_config.LR_SCHEDULES) == set(optimization.LR_SCHEDULES)
+    assert set(step_config.LR_SCHEDULES) == set(optimization.LR_SCHEDULES), (
+        "a new schedule belongs into both tables")
     assert set(step_config.PRECISIONS) == set(modeling.PRECISIONS)
     assert set(bert_config.ACTIVATIONS) == set(modeling._ACTIVATIONS)
 

@@ -218,12 +218,13 @@ def log_training(task):
     if warmup_steps:
         logging.info("The learning rate rises from 0 toward --learning_rate=%g in %s of warm-up.", rate,
                      terminal.counted(warmup_steps, "step"))
+    start = "After warm-up, the" if warmup_steps else "The"
     if settings.lr_schedule != "linear":
-        logging.info("After warm-up, the learning rate is %.4g and follows --lr_schedule=%s.", rate,
+        logging.info("%s learning rate is %.4g and follows --lr_schedule=%s.", start, rate,
                      settings.lr_schedule)
     elif warmup_steps < num_train_steps:
-        logging.info("After warm-up, the learning rate is %.4g and decays to 0, because --lr_schedule=linear "
-                     "counts from step 0.", rate * (1 - warmup_steps / num_train_steps))
+        logging.info("%s learning rate is %.4g and decays to 0, because --lr_schedule=linear counts from "
+                     "step 0.", start, rate * (1 - warmup_steps / num_train_steps))
     if last_step < num_train_steps:
         logging.info("--max_steps=%d: the training ends at step %d of %d. The learning rate still follows "
                      "the schedule of %d steps.",

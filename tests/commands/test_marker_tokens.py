@@ -104,7 +104,7 @@ def test_the_output_directory_has_the_markers(trained, tiny_model):
 
 def test_later_commands_have_the_markers(trained, scripts, tiny_model):
     predictor = serving.load(str(trained / "out"))
-    tokenizer = predictor._directory.tokenizer
+    tokenizer = predictor._trained.tokenizer
     assert tokenizer.tokenize(TEXT) == TOKENS
     line = predictor(TEXT)
     (trained / "texts.txt").write_text(f"{TEXT}\n")
@@ -181,7 +181,7 @@ def test_the_tokenizer_of_a_text_signature_keeps_markers_whole(trained):
     pytest.importorskip("tensorflow_text")
     import tensorflow.compat.v1 as tf
     with serving.load(str(trained / "out")) as predictor:
-        tokenizer = predictor._directory.tokenizer
+        tokenizer = predictor._trained.tokenizer
     chance = random.Random(3)
     parts = [*MARKERS, "[e1]", "[E1", "E1]", "[", "]", " ", "cat", "Bird", "東", "é", "Σ"]
     texts = ["".join(chance.choices(parts, k=9)) for _ in range(50)]
