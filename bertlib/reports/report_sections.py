@@ -30,7 +30,7 @@ class Facts(NamedTuple):
       losses: list of (step, loss) of the training.
       record: the content of run.json as a dict; None if there is no record.
       metric_titles: {name of a metric: its name for the reader}, the official metrics.
-      left_out: the numbers of lines that --skip_bad_lines left out of the file, in words; "" for none.
+      warnings: list of str, the warnings in the log of the run.
     """
 
     title: str
@@ -40,7 +40,7 @@ class Facts(NamedTuple):
     losses: list = []
     record: dict[str, Any] | None = None
     metric_titles: dict[str, str] = {}
-    left_out: str = ""
+    warnings: list = []
 
 
 def write_sections(path, facts, total, noun, counts, *parts, notes=(), functions=None):
@@ -64,9 +64,10 @@ def write_sections(path, facts, total, noun, counts, *parts, notes=(), functions
     report_page.write_page(path, facts.title, [
         *(paragraph(sentence, "summary") for sentence in compare_in_words(metrics, facts.metric_titles)),
         paragraph(Html(f"{total:,} {noun}{': ' if shares else ''}{shares}."), "summary"),
-        *([paragraph(f"Lines left out by --skip_bad_lines: {facts.left_out}.", "summary")]
-          if facts.left_out else ()),
-        _metrics_section(facts, *notes), *parts, _training_sections(facts)])
+        _metrics_section(facts, *notes),
+        *([report_page.section("Warnings of this run", *map(paragraph, facts.warnings))] if facts.warnings
+          else ()),
+        *parts, _training_sections(facts)])
 
 
 def errors_section(heading, order, errors, render, most=50):

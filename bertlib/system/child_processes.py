@@ -91,6 +91,11 @@ def note_warning(record):
     return True
 
 
+def noted_warnings():
+    """Returns the texts of the warnings so far, each once."""
+    return list(dict.fromkeys(_warnings))
+
+
 def report(outcome):
     """Writes the outcome of this process to the file that its caller named. Only the first call writes."""
     with _reporting, contextlib.suppress(OSError):

@@ -1,6 +1,5 @@
 """Writes the metrics of an evaluation and its report."""
 
-import collections
 import os
 
 from absl import logging
@@ -9,7 +8,7 @@ from bertlib.data import faults
 from bertlib.graph import lazy_tensorflow as tf
 from bertlib.reports import report_sections
 from bertlib.runs import file_names, learning_curve
-from bertlib.system import files
+from bertlib.system import child_processes, files
 
 
 def write_metrics(settings, split, name, metrics, details=None):
@@ -70,9 +69,8 @@ def write_report_or_warn(task, file_name, title, metrics, data_file, write, *con
     """
     settings, training = task.settings, task.settings.reused_training
     data = data_file and os.path.basename(data_file)
-    left_out = collections.Counter(fault.kind for fault in task.skipped if fault.path == data_file)
     facts = report_sections.Facts(f"{title}: {data}" if data else title, metrics, data,
-                                  metric_titles=task.metric_titles, left_out=faults.summarize(left_out))
+                                  metric_titles=task.metric_titles, warnings=child_processes.noted_warnings())
     if training:
         facts = facts._replace(
             curve=learning_curve.points(learning_curve.read_rows(training.path), task.metric_titles,
